@@ -17,16 +17,12 @@ from seerd.commands import options as o
 # ------------------------------------------------------------ what several commands take
 
 RunArg = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`."),
+    str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")
 ]
 HomeOpt = Annotated[
     Path | None,
     typer.Option(
-        "--home",
-        help="Folder of all runs.",
-        envvar="SEERD_HOME",
-        show_default="XDG state folder",
+        "--home", help="Folder of all runs.", envvar="SEERD_HOME", show_default="XDG state folder"
     ),
 ]
 SpecAndSet = Annotated[o.SpecOptions, o.Only("spec", "set_", spec=o.SpecArg)]
@@ -69,13 +65,11 @@ def seerd(
 def run(
     *,
     asked: SpecsAndAll,
-    unless_running: Annotated[
-        bool,
-        typer.Option(
-            "--unless-running",
-            help="Do nothing if a run of the same name in this home is running; for cron.",
-        ),
-    ] = False,
+    unless_running: bool = typer.Option(
+        False,
+        "--unless-running",
+        help="Do nothing if a run of the same name in this home is running; for cron.",
+    ),
     home: HomeOpt = None,
     shown: o.Shown,
 ) -> None:
@@ -100,14 +94,12 @@ def resume(
     run: RunArg,
     home: HomeOpt = None,
     shown: o.Shown,
-    up_to: Annotated[
-        int | None,
-        typer.Option(
-            metavar="EVENT",
-            help="Of a damaged journal, go on from its first events up to this one. The damaged "
-            "journal is kept.",
-        ),
-    ] = None,
+    up_to: int | None = typer.Option(
+        None,
+        metavar="EVENT",
+        help="Of a damaged journal, go on from its first events up to this one. The damaged "
+        "journal is kept.",
+    ),
 ) -> None:
     """Continue a run that was interrupted, or whose process was killed.
 
@@ -174,20 +166,15 @@ def profile(
 @o.expanded
 def simulate(
     *,
-    specs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="SPEC...",
-            help="Limits, cluster and policy are taken from it. Several, or a group.toml, share "
-            "the run: ways of sharing are compared.",
-        ),
-    ] = None,
+    specs: list[Path] | None = typer.Argument(
+        None,
+        metavar="SPEC...",
+        help="Limits, cluster and policy are taken from it. Several, or a group.toml, share "
+        "the run: ways of sharing are compared.",
+    ),
     asked: o.SimulateOptions,
     home: HomeOpt = None,
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON array, a row for each policy."),
-    ] = False,
+    json: bool = typer.Option(False, "--json", help="Print one JSON array, a row for each policy."),
 ) -> None:
     """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
 
@@ -212,10 +199,7 @@ def list_(home: HomeOpt = None, json: o.JsonOpt = False) -> None:
 @app.command()
 def show(
     run: RunArg = "last",
-    every: Annotated[
-        bool,
-        typer.Option("--all", help="List every trial, not only the best 20."),
-    ] = False,
+    every: bool = typer.Option(False, "--all", help="List every trial, not only the best 20."),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -228,13 +212,11 @@ def show(
 @app.command()
 def watch(
     run: RunArg = "last",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="As it stood so long after its start, e.g. 5m; ← and → go on from there.",
-            metavar="TIME",
-        ),
-    ] = None,
+    at: str | None = typer.Option(
+        None,
+        help="As it stood so long after its start, e.g. 5m; ← and → go on from there.",
+        metavar="TIME",
+    ),
     home: HomeOpt = None,
 ) -> None:
     """Show the live view of a run, from any terminal, also back in time; ? shows its keys. q and
@@ -250,10 +232,7 @@ def watch(
 def logs(
     *,
     run: RunArg,
-    trial: Annotated[
-        str | None,
-        typer.Argument(metavar="TRIAL", help="One trial, e.g. t3."),
-    ] = None,
+    trial: str | None = typer.Argument(None, metavar="TRIAL", help="One trial, e.g. t3."),
     wanted: o.LogsAsked,
     home: HomeOpt = None,
 ) -> None:
@@ -279,14 +258,12 @@ def ledger(run: RunArg = "last", home: HomeOpt = None, json: o.JsonOpt = False) 
 @app.command()
 def best(
     run: RunArg = "last",
-    to: Annotated[
-        Path | None,
-        typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR"),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(help="Whose model, where several jobs share the run.", metavar="JOB"),
-    ] = None,
+    to: Path | None = typer.Option(
+        None, help="Copy checkpoint and configuration into this folder.", metavar="DIR"
+    ),
+    job: str | None = typer.Option(
+        None, help="Whose model, where several jobs share the run.", metavar="JOB"
+    ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -302,10 +279,9 @@ def best(
 @app.command()
 def stop(
     run: RunArg,
-    job: Annotated[
-        str | None,
-        typer.Argument(metavar="JOB", help="Of several jobs that share the run, only this one."),
-    ] = None,
+    job: str | None = typer.Argument(
+        None, metavar="JOB", help="Of several jobs that share the run, only this one."
+    ),
     home: HomeOpt = None,
 ) -> None:
     """End a run in order, as Ctrl-C in its terminal does.
@@ -326,8 +302,8 @@ def stop(
 @app.command("set")
 def set_(
     run: RunArg,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="One of the jobs that share the run.")],
-    what: Annotated[str, typer.Argument(metavar="weight=N", help="Its share beside the others'.")],
+    job: str = typer.Argument(..., metavar="JOB", help="One of the jobs that share the run."),
+    what: str = typer.Argument(..., metavar="weight=N", help="Its share beside the others'."),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -344,7 +320,7 @@ def pause(run: RunArg, home: HomeOpt = None) -> None:
     That is all that it adds: a paused run is an interrupted one. Its clock stands still until
     `seerd resume` goes on with the time and the budget that are left.
     """
-    from seerd.commands import pause as command
+    from seerd.commands import stop as command
 
     command.pause(c.find(run, home))
 
@@ -370,17 +346,14 @@ def extend(
 def add(
     *,
     run: RunArg,
-    spec: Annotated[
-        Path | None,
-        typer.Argument(metavar="SPEC", help="The spec.toml of a job that is to share the run."),
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Values, e.g. lr=0.1,momentum=0.9; what is left out is drawn. Repeatable.",
-            metavar="NAME=VALUE,...",
-        ),
-    ] = None,
+    spec: Path | None = typer.Argument(
+        None, metavar="SPEC", help="The spec.toml of a job that is to share the run."
+    ),
+    config: list[str] | None = typer.Option(
+        None,
+        help="Values, e.g. lr=0.1,momentum=0.9; what is left out is drawn. Repeatable.",
+        metavar="NAME=VALUE,...",
+    ),
     job: o.NewJob,
     home: HomeOpt = None,
     json: o.JsonOpt = False,
@@ -422,10 +395,9 @@ def rm(*, run: RunArg, consent: o.Consent, home: HomeOpt = None) -> None:
 @o.expanded
 def gc(
     *,
-    older_than: Annotated[
-        str,
-        typer.Option(help="Only runs that ended so long ago, e.g. 24h.", metavar="TIME"),
-    ] = "168h",
+    older_than: str = typer.Option(
+        "168h", help="Only runs that ended so long ago, e.g. 24h.", metavar="TIME"
+    ),
     consent: o.Consent,
     home: HomeOpt = None,
 ) -> None:
@@ -443,19 +415,16 @@ def gc(
 @app.command()
 def replay(
     run: RunArg = "last",
-    trial: Annotated[
-        str | None,
-        typer.Option("--trial", help="Tell of one trial, e.g. t3.", metavar="TRIAL"),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an "
-            "event, e.g. @57.",
-            metavar="TIME",
-        ),
-    ] = None,
+    trial: str | None = typer.Option(
+        None, "--trial", help="Tell of one trial, e.g. t3.", metavar="TRIAL"
+    ),
+    at: str | None = typer.Option(
+        None,
+        "--at",
+        help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an "
+        "event, e.g. @57.",
+        metavar="TIME",
+    ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -477,10 +446,9 @@ def replay(
 @o.expanded
 def report(
     *,
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="One run, or several to compare; default: last."),
-    ] = None,
+    runs: list[str] | None = typer.Argument(
+        None, metavar="[RUN]...", help="One run, or several to compare; default: last."
+    ),
     options: o.ReportOptions,
     home: HomeOpt = None,
 ) -> None:
@@ -527,17 +495,14 @@ def doctor(
     asked: Annotated[
         o.SpecOptions,
         o.Only(
-            *("spec", "deadline", "budget", "cost", "provider", "max_gpus", "set_"),
-            spec=o.SpecArg,
+            *("spec", "deadline", "budget", "cost", "provider", "max_gpus", "set_"), spec=o.SpecArg
         ),
     ],
-    policy: Annotated[
-        bool,
-        typer.Option(
-            "--policy",
-            help="Print the least-privilege IAM policy for the coordinator, and nothing else.",
-        ),
-    ] = False,
+    policy: bool = typer.Option(
+        False,
+        "--policy",
+        help="Print the least-privilege IAM policy for the coordinator, and nothing else.",
+    ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -553,12 +518,9 @@ def doctor(
 
 @app.command()
 def machines(
-    spec: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[SPEC]", help="Look at this spec's hosts.", show_default="this machine"
-        ),
-    ] = None,
+    spec: Path | None = typer.Argument(
+        None, metavar="[SPEC]", help="Look at this spec's hosts.", show_default="this machine"
+    ),
     set_: o.SetOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -576,20 +538,14 @@ def machines(
 def canary(
     *,
     asked: SpecAndSet,
-    gpu: Annotated[
-        bool,
-        typer.Option(
-            "--gpu",
-            help="Also rent a g4dn.xlarge, for five minutes at most, and import torch there.",
-        ),
-    ] = False,
-    policy: Annotated[
-        bool,
-        typer.Option(
-            "--policy",
-            help="Print the IAM policy that this command needs, and nothing else.",
-        ),
-    ] = False,
+    gpu: bool = typer.Option(
+        False,
+        "--gpu",
+        help="Also rent a g4dn.xlarge, for five minutes at most, and import torch there.",
+    ),
+    policy: bool = typer.Option(
+        False, "--policy", help="Print the IAM policy that this command needs, and nothing else."
+    ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -612,21 +568,15 @@ def canary(
 
 @app.command()
 def sweep(
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only show what would be ended."),
-    ] = False,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            help="End also what is older, unless a process of this machine runs it, e.g. 2h.",
-            metavar="TIME",
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(help="AWS region.", metavar="NAME", show_default="as for any AWS tool"),
-    ] = None,
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be ended."),
+    older_than: str | None = typer.Option(
+        None,
+        help="End also what is older, unless a process of this machine runs it, e.g. 2h.",
+        metavar="TIME",
+    ),
+    region: str | None = typer.Option(
+        None, help="AWS region.", metavar="NAME", show_default="as for any AWS tool"
+    ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -643,10 +593,9 @@ def sweep(
 
 @app.command()
 def init(
-    what: Annotated[
-        Path,
-        typer.Argument(metavar="[SCRIPT | FOLDER]", help="A script, or where to begin."),
-    ] = Path(),
+    what: Path = typer.Argument(
+        Path(), metavar="[SCRIPT | FOLDER]", help="A script, or where to begin."
+    ),
 ) -> None:
     """Write a spec for a script of yours, as far as it can be read off the script; or, into a
     folder, a small script with its spec that runs at once.
@@ -664,11 +613,7 @@ app.add_typer(image, name="image")
 @image.command()
 @o.expanded
 def build(
-    *,
-    asked: SpecAndSet,
-    wanted: o.ImageOptions,
-    home: HomeOpt = None,
-    json: o.JsonOpt = False,
+    *, asked: SpecAndSet, wanted: o.ImageOptions, home: HomeOpt = None, json: o.JsonOpt = False
 ) -> None:
     """Make an image with everything that the spec's training needs: driver, torch,
     requirements.txt, the setup commands.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seerd.commands.simulate_group import AFTER, APART, Way, outcomes_by_seed
+from seerd.commands.simulation import AFTER, APART, Way, outcomes_by_seed
 from seerd.core.events import Goal
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seerd.commands import tidy
-from seerd.commands.alone import alone
+from seerd.commands.run import alone
 from seerd.errors import BusyError, UsageError
 from seerd.shell.disk import remove, size_of
 from seerd.shell.home import Home, RunFolder

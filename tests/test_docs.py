@@ -21,8 +21,7 @@ from typer.testing import CliRunner
 from seerd import cli
 from seerd.backends.base import Machine
 from seerd.commands.options import SimulateOptions
-from seerd.commands.simulate import make
-from seerd.commands.study import Study, row_json, rows
+from seerd.commands.simulate import Study, make, row_json, rows
 from seerd.planner.clouds import EC2, INSTANCE_TYPES, JOB, LOCAL, LOCAL_JOB, PRICES_AS_OF
 from seerd.planner.policies import POLICIES
 from seerd.planning.planned import others, plan_for

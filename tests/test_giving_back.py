@@ -27,14 +27,8 @@ async def work():
         say("gave it back")
         pathlib.Path(sys.argv[1]).write_text("given back")
 
-async def main():
-    try:
-        await until_signal(work, {tell}, "it")
-    except asyncio.CancelledError:
-        raise InterruptedCanaryError("interrupted") from None
-
 with orderly():
-    asyncio.run(main())
+    until_signal(work, {tell}, "it", InterruptedCanaryError)
 """
 PLAIN = "lambda text: print(text, flush=True)"
 
@@ -56,5 +50,5 @@ def test_a_signal_gives_back_though_nobody_listens(
     process.send_signal(number)
     process.send_signal(number)
     _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (130, "seerd: interrupted\n")
+    assert (process.returncode, said) == (130, "seerd: interrupted; nothing was started\n")
     assert (tmp_path / "end").read_text() == "given back"

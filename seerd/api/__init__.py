@@ -1,8 +1,5 @@
-"""What `import seerd` gives to scripts and notebooks that begin runs or look at them: as thin as
-the command line.
-
-The one rule: nothing is decided here that a command does not decide. Errors are raised, never
-printed, and a run is shown only where somebody looks.
+"""What `import seerd` gives to scripts and notebooks. Nothing is decided here that a command does
+not decide. Errors are raised, never printed.
 """
 
 from seerd.api.handle import Best, Run, load

@@ -1,7 +1,5 @@
-"""Pictures of a run, those of its report, as objects that show themselves in a notebook.
-
-The one rule: a picture is SVG in the notebook's own text colours, so that every viewer shows it,
-without a network or an extension, in light and dark.
+"""Pictures of a run, those of its report: SVG in the notebook's own text colours, so that every
+viewer shows them, without a network, in light and dark.
 """
 
 from __future__ import annotations
@@ -63,16 +61,15 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
 
     if by not in get_args(Axis):
         raise UsageError(f"by={by!r}: one of {', '.join(get_args(Axis))} is needed")
-    known = names_of(read.state)
-    if metric is not None and metric not in known:
-        raise UsageError(f"metric={metric!r} was not reported; there are {', '.join(known)}")
+    reported = names_of(read.state)
+    if metric is not None and metric not in reported:
+        raise UsageError(f"metric={metric!r} was not reported; there are {', '.join(reported)}")
     frame, facts = _frame(read), read.state.facts
-    own = [
-        one for one in frame.order if facts.goal_of(one.trial.id).metric == (metric or facts.metric)
-    ]
+    wanted = metric or facts.metric
+    own = [one for one in frame.order if facts.goal_of(one.trial.id).metric == wanted]
     chosen = tables.shown(own or frame.order)
     points = tables.curves(chosen, read.timeline, None if own else metric)
-    name = printable(metric or facts.metric)
+    name = printable(wanted)
     drawn = run_charts.curves(frame, points, FIELDS[by], name)
     caption = f"{name} of {len(chosen)} of {count(len(frame.order), 'trial')}."
     return Chart(drawn, f"{caption} A cross is where a trial was given up.")
@@ -90,9 +87,8 @@ def costs(read: ReadRun) -> Chart:
     """Draw what was billed."""
     from seerd.telling.page import run_charts
 
-    return Chart(
-        run_charts.money(_frame(read)), "What was billed, beside the budget and the deadline."
-    )
+    caption = "What was billed, beside the budget and the deadline."
+    return Chart(run_charts.money(_frame(read)), caption)
 
 
 def importance(read: ReadRun) -> Chart:
@@ -101,10 +97,10 @@ def importance(read: ReadRun) -> Chart:
     from seerd.telling.page.importance import FEWEST, caption, importances
 
     frame = _frame(read)
-    found = importances(frame.order, tables.varied(read.state))
-    if not found:
+    shares = importances(frame.order, tables.varied(read.state))
+    if not shares:
         raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
-    return Chart(space_charts.importance(frame, found), caption(found))
+    return Chart(space_charts.importance(frame, shares), caption(shares))
 
 
 def configurations(read: ReadRun) -> Chart:

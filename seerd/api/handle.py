@@ -1,6 +1,5 @@
-"""A run, to be looked at: `seerd.load`, and what `seerd.run` returns.
-
-The one rule: what is told of a run is what the command of the same name tells, read anew each time.
+"""A run, to be looked at: `seerd.load`, and what `seerd.run` returns. It returns what the command
+of the same name prints, read anew each time.
 """
 
 from __future__ import annotations
@@ -8,20 +7,21 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seerd.api import charts
 from seerd.api.charts import Chart
-from seerd.api.frames import frame
 from seerd.api.reading import ReadingOn
 from seerd.commands import best as best_command
 from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.export import rows
+from seerd.export.rows import Rows
+from seerd.extras import installing
 from seerd.shell.home import Home, RunFolder, default_home
 from seerd.telling import run_json
 
@@ -92,10 +92,13 @@ class Best:
         It is the run's own where the model is there. Otherwise the model is copied into a temporary
         folder, removed at exit.
         """
+        from seerd.agent import folders
+
         own = self._folder.best / self._job
-        if self._job in self._state.result.of_jobs and not _is_packed(own):
+        if self._job in self._state.result.of_jobs and not folders.is_packed(own / "checkpoint.pt"):
             return own
-        return self.to(_scratch())
+        _scratch.append(tempfile.TemporaryDirectory(prefix="seerd-best-"))
+        return self.to(_scratch[-1].name)
 
     def to(self, folder: str | os.PathLike[str]) -> Path:
         """Copy the model into a folder, as `seerd best --to` does.
@@ -178,9 +181,9 @@ class Run:
 
     def _best(self, job: str | None) -> Best:
         state = self._reading.read().state
-        told = best_command.known(self._folder, state, job)
-        shown = {key: told[key] for key in ("trial", "config", "metric", "metrics")}
-        return Best(**shown, _folder=self._folder, _state=state, _job=told.get("job", ""))
+        model = best_command.known(self._folder, state, job)
+        shown = {key: model[key] for key in ("trial", "config", "metric", "metrics")}
+        return Best(**shown, _folder=self._folder, _state=state, _job=model.get("job", ""))
 
     @property
     def result(self) -> dict[str, Any]:
@@ -194,7 +197,7 @@ class Run:
         Returns:
             A row for each trial; docs/export.md has the columns of this and of the other tables.
         """
-        return frame(rows.trials(self._reading.history()))
+        return _frame(rows.trials(self._reading.history()))
 
     def reports(self) -> pd.DataFrame:
         """Return what trials reported. Needs `seerd[notebook]`.
@@ -202,7 +205,7 @@ class Run:
         Returns:
             A row for each report: its trial, when it was made, and its metrics.
         """
-        return frame(rows.reports(self._reading.history()))
+        return _frame(rows.reports(self._reading.history()))
 
     def ledger(self) -> pd.DataFrame:
         """Return what was billed; `result` has the sums. Needs `seerd[notebook]`.
@@ -210,7 +213,7 @@ class Run:
         Returns:
             A row for each charge: when, how much, and for what.
         """
-        return frame(rows.charges(self._reading.history()))
+        return _frame(rows.charges(self._reading.history()))
 
     def report(self) -> Page:
         """Return the page of `seerd report`; a notebook shows it. Needs `seerd[report]`."""
@@ -290,14 +293,14 @@ class Run:
         """
         from seerd.api import worker
 
-        worker.resume(self._folder, show=show)
+        worker.wait(worker.resumed(self._folder, show=show), show=show)
         return Run(self._folder)
 
     async def resume_async(self, *, show: bool = True) -> Run:
         """Do what `resume` does, while the caller's event loop goes on; see `seerd.run_async`."""
         from seerd.api import worker
 
-        await worker.resume_async(self._folder, show=show)
+        await worker.wait_async(worker.resumed(self._folder, show=show), show=show)
         return Run(self._folder)
 
     def __repr__(self) -> str:
@@ -339,32 +342,27 @@ class Page:
         return to
 
     def __repr__(self) -> str:
-        return (
-            f"a page of {len(self.html.encode()) / 1e6:.1f} MB; write it with .save('report.html')"
-        )
+        size_mb = len(self.html.encode()) / 1e6
+        return f"a page of {size_mb:.1f} MB; write it with .save('report.html')"
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        look = "width:100%;height:80vh;border:0"
-        return (
-            f'<iframe sandbox="allow-scripts" style="{look}" srcdoc="{escape(self.html)}"></iframe>'
-        )
+        how = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'
+        return f'<iframe {how} srcdoc="{escape(self.html)}"></iframe>'
 
 
-def _is_packed(best: Path) -> bool:
-    from seerd.agent import folders
-
-    return folders.is_packed(best / "checkpoint.pt")
+_scratch: list[tempfile.TemporaryDirectory[str]] = []  # removed at exit
 
 
-_kept: list[tempfile.TemporaryDirectory[str]] = []
-
-
-def _scratch() -> Path:
-    """Make a folder that goes with this process."""
-    _kept.append(tempfile.TemporaryDirectory(prefix="seerd-best-"))
-    return Path(_kept[-1].name)
+def _frame(table: Rows) -> pd.DataFrame:
+    """Return a table of `seerd export`; missing is NaN. Raises `UsageError` without pandas."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        needed = installing("notebook")
+        raise UsageError(f"data frames need one more package: {needed}") from error
+    return pd.DataFrame(table.columns(), columns=list(table.names))
 
 
 def _apart(work: Callable[[], T]) -> T:
@@ -373,18 +371,5 @@ def _apart(work: Callable[[], T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return work()
-    found: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return found[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()

@@ -1,12 +1,10 @@
-"""How a run shows itself in a notebook: its limits, its best trials, its curves.
-
-The one rule: it takes the notebook's colours and fonts, so that it reads in light and dark; no
-script, no network.
+"""How a run shows itself in a notebook: its limits, its best trials, its curves; in the notebook's
+colours and fonts, with no script and no network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from seerd.api import charts
@@ -45,7 +43,7 @@ background:none!important}
 
 
 def shown(read: ReadRun, now_s: float | None = None) -> str:
-    """Return the run as HTML. now_s: the time since it began; None: that of its last event."""
+    """Return the run as HTML. `now_s`: the time since it began; None: that of its last event."""
     state = read.state
     parts = [
         f"<p><b>{_text(state.facts.run)}</b>: {_text(ending(state) or read.status)}</p>",
@@ -58,58 +56,43 @@ def shown(read: ReadRun, now_s: float | None = None) -> str:
 
 
 def _bars(state: State, now_s: float) -> str:
-    limits, book = state.facts.problem.limits, state.ledger
+    limits, ledger = state.facts.problem.limits, state.ledger
     now_s = state.now if state.phase is RunPhase.OVER else now_s
-    spent_gpu_s = book.spent_gpu_s(now_s)
+    spent_gpu_s = ledger.spent_gpu_s(now_s)
     bars = [
-        _bar(
-            "time",
-            now_s,
-            limits.deadline_s,
-            format_duration(round(now_s)),
-            format_duration(limits.deadline_s),
-        ),
-        _bar(
-            "GPU time",
-            spent_gpu_s,
-            limits.budget_gpu_s,
-            format_gpu_time(spent_gpu_s),
-            format_gpu_time(limits.budget_gpu_s),
-        ),
+        _bar("time", round(now_s), limits.deadline_s, format_duration),
+        _bar("GPU time", spent_gpu_s, limits.budget_gpu_s, format_gpu_time),
     ]
-    if limits.cost_usd is not None and book.usd_per_gpu_h:
-        usd = book.usd(spent_gpu_s)
-        bars.append(
-            _bar("money", usd, limits.cost_usd, format_money(usd), format_money(limits.cost_usd))
-        )
+    if limits.cost_usd is not None and ledger.usd_per_gpu_h:
+        bars.append(_bar("money", ledger.usd(spent_gpu_s), limits.cost_usd, format_money))
     return f'<div class="bars">{"".join(bars)}</div>'
 
 
-def _bar(name: str, spent: float, limit: float, spent_text: str, limit_text: str) -> str:
+def _bar(name: str, spent: float, limit: float, text: Callable[[float], str]) -> str:
     share = min(1.0, spent / limit) if limit else 0.0
     return (
         f'<span>{name}</span><div class="bar"><i style="width:{share:.1%}"></i></div>'
-        f"<span>{escape(spent_text)} of {escape(limit_text)}</span>"
+        f"<span>{escape(text(spent))} of {escape(text(limit))}</span>"
     )
 
 
 def _best(state: State) -> str:
-    told = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
-    if told:
-        return "<br>".join(told)
+    models = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
+    if models:
+        return "<br>".join(models)
     over = state.phase is RunPhase.OVER
     return _text(diagnose(state).text) if over else "No model has been saved yet."
 
 
 def _best_of(state: State, job: str) -> str:
-    found, published = best(state, job), state.result.of_jobs.get(job)
-    assert found is not None
+    model, published = best(state, job), state.result.of_jobs.get(job)
+    assert model is not None
     kind = f"best{' of ' * bool(job)}{job}" + ("" if published else " so far")
     goal = state.facts.goals[job]
     name = metric_name(state, published.incumbent) if published else goal.metric
     return (
-        f"{kind}: <b>{_text(found['trial'])}</b>, {_text(name)} <b>{found['metric']:.6g}</b> after "
-        f"{count(found['epoch'], 'report')}, {_text(config_text(found['config']))}"
+        f"{kind}: <b>{_text(model['trial'])}</b>, {_text(name)} <b>{model['metric']:.6g}</b> after "
+        f"{count(model['epoch'], 'report')}, {_text(config_text(model['config']))}"
     )
 
 
@@ -119,17 +102,10 @@ def _table(state: State) -> str:
         return ""
     metrics = names_of(state)[:MOST_METRICS]
     parameters = [one.name for one in tables.varied(state)][:MOST_PARAMETERS]
-    heads = [
-        ("trial", True),
-        *((name, False) for name in metrics),
-        ("best saved", False),
-        ("reports", False),
-        ("GPUs", False),
-        ("state", True),
-        *((name, False) for name in parameters),
-    ]
+    heads = ["trial", *metrics, "best saved", "reports", "GPUs", "state", *parameters]
+    left = {0, len(metrics) + 4}
     became = outcomes(state)
-    head = "".join(_cell(name, "th", left=left) for name, left in heads)
+    head = "".join(_cell(name, "th", left=place in left) for place, name in enumerate(heads))
     body = "".join(
         f"<tr>{''.join(_row(state, one, became[one.trial.id], metrics, parameters))}</tr>"
         for one in ordered[:MOST_ROWS]

@@ -1,6 +1,5 @@
-"""The view of a run in a notebook, which renews itself while the run goes on.
-
-The one rule: showing never ends a run, and takes a small part of the time.
+"""The view of a run in a notebook, renewed while the run goes on. It never ends a run, and takes a
+small part of the time.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from seerd.telling.harmless import harmless
 
 POLL_S = 0.5
 RENEW_S = 1.0
-SHARE = 0.1
-"""The largest part of the time that is spent on drawing."""
+SHARE = 0.1  # the largest part of the time that is spent on drawing
 
 
 def in_a_notebook() -> bool:
-    """Tell whether this is a notebook's kernel, whose cells can show HTML."""
+    """Return whether this is a notebook's kernel, whose cells can show HTML."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return hasattr(shell, "kernel")
@@ -43,16 +41,13 @@ class NotebookView:
         self._next = 0.0
 
     def show(self, folder: RunFolder, *, last: bool = False) -> None:
-        """Show how the run stands, if there was time enough since the last time.
-
-        last  show it in any case
-        """
+        """Show the run as it is, if it is time to draw again or this is the `last` time."""
         begins = time.monotonic()
         if begins < self._next and not last:
             return
         if self._reading is None:
             self._reading = ReadingOn(folder)
-        self._display.update(self._html(_drawn(self._reading)))
+        self._display.update(self._html(_html(self._reading)))
         took_s = time.monotonic() - begins
         self._next = begins + max(RENEW_S, took_s / SHARE)
 
@@ -64,11 +59,11 @@ class NotebookView:
         self.show(folder, last=True)
 
 
-def _drawn(reading: ReadingOn) -> str:
+def _html(reading: ReadingOn) -> str:
     try:
-        told = reading.history()
-        going = told.state.phase is not RunPhase.OVER
-        return shown(reading.read(), time.time() - told.began if going else None)
+        history = reading.history()
+        goes_on = history.state.phase is not RunPhase.OVER
+        return shown(reading.read(), time.time() - history.began if goes_on else None)
     except JournalError:  # before its first event, or after its folder was removed
         return "<p>planning ...</p>"
     except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on

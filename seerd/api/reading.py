@@ -1,7 +1,4 @@
-"""A run as it stands, read from its journal; what was read before is not read again.
-
-The one rule: it only reads, so it never disturbs a run.
-"""
+"""A run as it is, read from its journal; no event is read twice. Reading never disturbs a run."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class ReadingOn:
         self._lock = threading.Lock()
 
     def history(self) -> RunHistory:
-        """Read what has come since, and return all. Raises `JournalError`."""
+        """Read what was added, and return all. Raises `JournalError`."""
         with self._lock:
             if self._history is None:
                 self._history = read_history(self.folder)
@@ -31,5 +28,5 @@ class ReadingOn:
             return self._history
 
     def read(self) -> ReadRun:
-        """Do the same, and add what reports say beside."""
+        """Do the same, and add what else reports show."""
         return as_read(self.folder, self.history())

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from seerd.api.handle import Run, home_of
-from seerd.api.worker import Worker, end, keep_quiet, say, wait, wait_async, watcher
+from seerd.api.worker import Worker, end, say, wait, wait_async, watcher
 from seerd.commands import beginning
 from seerd.commands.exporting import exporting
 from seerd.commands.options import KEYS, Minimize
@@ -20,14 +21,15 @@ from seerd.spec.dicts import toml_of
 from seerd.spec.experiment import load, require_limits
 from seerd.spec.reader import Override
 
+# a spec's file, or a dict as its TOML would be
+P = ParamSpec("P")
+T = TypeVar("T")
 SpecLike = str | os.PathLike[str] | Mapping[str, Any]
-"""A spec's file, or a dict as its TOML would be."""
+# text with a unit as on the command line, a number of seconds, or a timedelta
 Time = str | float | timedelta
-"""Text with a unit as on the command line, a number of seconds, or a timedelta."""
-Money = str | float
-"""Text with a unit as on the command line, or a number of USD."""
+Money = str | float  # text with a unit as on the command line, or a number of USD
+# how numbers are written with the unit that they stand for
 UNITS = {"deadline": "{:.6f}s", "budget": "{:.6f}gpu-s", "cost": "{:.6f}usd"}
-"""How numbers are written with the unit that they stand for."""
 
 
 def run(
@@ -90,23 +92,19 @@ def run(
     return Run(wait(work, show=show))
 
 
-async def run_async(
-    spec: SpecLike,
-    *,
-    deadline: Time | None = None,
-    budget: Time | None = None,
-    cost: Money | None = None,
-    max_gpus: int | None = None,
-    policy: str | None = None,
-    provider: str | None = None,
-    seed: int | None = None,
-    like: list[str] | None = None,
-    minimize: Minimize | None = None,
-    ideal: bool = False,
-    set: Mapping[str, Any] | None = None,  # noqa: A002 - the name of the option
-    home: str | os.PathLike[str] | None = None,
-    show: bool = True,
-) -> Run:
+SIGNATURE = inspect.signature(run)
+
+
+def _declared_as(_: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    def declared(function: Callable[..., T]) -> Callable[P, T]:
+        function.__signature__ = SIGNATURE  # type: ignore[attr-defined]
+        return function
+
+    return declared
+
+
+@_declared_as(run)
+async def run_async(spec: SpecLike, *, show: bool = True, **arguments: Any) -> Run:
     """Do what `run` does, with the same arguments, while the caller's event loop goes on.
 
     Raises:
@@ -118,8 +116,9 @@ async def run_async(
         >>> run.best.trial in list(run.trials()["trial"])
         True
     """
-    work = _work_of(**locals())
-    return Run(await wait_async(work, show=show))
+    bound = SIGNATURE.bind(spec, show=show, **arguments)
+    bound.apply_defaults()
+    return Run(await wait_async(_work_of(**bound.arguments), show=show))
 
 
 def _work_of(spec: SpecLike, **arguments: Any) -> Worker:
@@ -129,11 +128,9 @@ def _work_of(spec: SpecLike, **arguments: Any) -> Worker:
     origin, where = time.time(), home_of(home)
 
     def work(worker: Worker) -> None:
-        tell = say if show else keep_quiet
-        asked = load(
-            spec if isinstance(spec, Mapping) else [Path(spec)],
-            overrides_of(arguments, more or {}),
-        )
+        tell: beginning.Say = say if show else lambda _: None
+        changes = overrides_of(arguments, more or {})
+        asked = load(spec if isinstance(spec, Mapping) else [Path(spec)], changes)
         require_limits(asked, minimize)
         placed, quote = beginning.placed(asked, where, tell)
         facts = beginning.planned(placed, where, quote, ideal=ideal, minimize=minimize)
@@ -149,8 +146,7 @@ def _work_of(spec: SpecLike, **arguments: Any) -> Worker:
 
 def overrides_of(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> list[Override]:
     """List what arguments change in the spec, as the options of the same names do; None: nothing.
-
-    more  any keys of the spec, by their path
+    `more`: any keys of the spec, by their path.
     """
     keys = {**KEYS, "like": "policy.like"}
     changes = [

@@ -1,7 +1,5 @@
-"""A run in a thread of this process, and the caller's thread that waits for it.
-
-The one rule: the caller's thread only waits, shows and asks to stop. Its event loop and its signals
-stay its own.
+"""A run in a thread of this process, and the caller's thread that waits for it. The caller's thread
+only waits, shows and asks to stop: its event loop and its signals stay its own.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ class Worker:
         self._thread.start()
 
     def is_over(self, patience_s: float | None = 0.0) -> bool:
-        """Tell whether the work is over, after waiting for that so long at most; None: until it
-        is.
-        """
+        """Return whether the work is over, after waiting so long for that; None: until it is."""
         return self._over.wait(patience_s)
 
     def result(self) -> RunFolder:
@@ -61,8 +57,8 @@ class Worker:
         return self.folder
 
     def stop(self) -> None:
-        """Ask the run to stop in order; the second time, at once. To be called from any thread,
-        also by a handler of signals.
+        """Ask the run to stop in order; the second time, at once. Any thread may call this, also a
+        handler of signals.
         """
         with self._lock:
             self.stops += 1
@@ -70,7 +66,7 @@ class Worker:
                 self._ask(self.folder)
 
     def made(self, folder: RunFolder) -> None:
-        """Note the run's folder; it can be asked to stop from now on."""
+        """Record the run's folder; it can be asked to stop from now on."""
         with self._lock:
             self.folder = folder
             if self.stops:
@@ -96,17 +92,9 @@ class Worker:
             self._over.set()
 
 
-def resume(folder: RunFolder, *, show: bool) -> None:
-    """Go on with a run until it is over, as `seerd resume` does."""
-    wait(Worker(_resumed(folder, show=show)), show=show)
+def resumed(folder: RunFolder, *, show: bool) -> Worker:
+    """Return the thread of a run that goes on until it is over, as with `seerd resume`."""
 
-
-async def resume_async(folder: RunFolder, *, show: bool) -> None:
-    """Go on with a run until it is over, as `seerd resume` does."""
-    await wait_async(Worker(_resumed(folder, show=show)), show=show)
-
-
-def _resumed(folder: RunFolder, *, show: bool) -> Callable[[Worker], None]:
     def work(worker: Worker) -> None:
         on_end.catch_up(folder)
         worker.check()
@@ -117,7 +105,7 @@ def _resumed(folder: RunFolder, *, show: bool) -> Callable[[Worker], None]:
             ended = runs.resume(folder, watcher(folder, show=show))
         end(folder, ended)
 
-    return work
+    return Worker(work)
 
 
 def end(folder: RunFolder, ended: Ended) -> None:
@@ -132,12 +120,8 @@ def say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def keep_quiet(line: str) -> None:
-    """Say nothing."""
-
-
 def watcher(folder: RunFolder, *, show: bool) -> Watcher:
-    """Write lines where there is no other view."""
+    """Return what prints lines where there is no other view."""
     if show and not in_a_notebook():
         return lines_to(folder, sys.stderr)
     return lambda state, now_s, entries: None
@@ -145,7 +129,7 @@ def watcher(folder: RunFolder, *, show: bool) -> Watcher:
 
 def wait(worker: Worker, *, show: bool) -> RunFolder:
     """Show the run until it is over, and return its folder. Raises what the run's thread raises,
-    and `KeyboardInterrupt` if this process was told to end meanwhile.
+    and `KeyboardInterrupt` if this process got a signal to end.
     """
     view = NotebookView() if show and in_a_notebook() else None
     with _signals_stop(worker):
@@ -158,7 +142,7 @@ def wait(worker: Worker, *, show: bool) -> RunFolder:
 
 async def wait_async(worker: Worker, *, show: bool) -> RunFolder:
     """Do what `wait` does, and let the event loop go on. Raises `asyncio.CancelledError` if this
-    task was cancelled, or this process told to end.
+    task was cancelled, or this process got a signal to end.
     """
     view = NotebookView() if show and in_a_notebook() else None
     with _signals_stop(worker):
@@ -190,9 +174,8 @@ def _unless_interrupted(worker: Worker, error: type[BaseException]) -> RunFolder
 
 @contextlib.contextmanager
 def _signals_stop(worker: Worker) -> Iterator[None]:
-    """Have the signals that end `seerd run` in order end this run so, whatever they did before.
-
-    Only a main thread can; elsewhere they are left alone.
+    """Let the signals that end `seerd run` in order end this run so. Only a main thread can;
+    elsewhere they are left alone.
     """
     numbers = [
         number

@@ -1,6 +1,5 @@
-"""`seerd add`: a configuration of the person's own for a run that goes on.
-
-The one rule: a configuration is taken as it was written, or refused; what it leaves open is drawn.
+"""`seerd add`: a configuration of the user's for a run that goes on. It is taken as it was written,
+or refused; what it leaves open is drawn.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from seerd.planner.space import NoConfigurationError, Space
 from seerd.runs import reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import AddRequest
+from seerd.spec import values as spec_values
 from seerd.spec.guesses import why_not
-from seerd.spec.values import config
 from seerd.telling.configs import config_text
 
-NEXT = re.compile(r",(?=[^\[\],='\"]+=)")
-"""The comma before the next name: not one inside a list."""
+NEXT = re.compile(r",(?=[^\[\],='\"]+=)")  # the comma before the next name: not one inside a list
 DENIED: dict[DenyCause, str] = {
     "ending": "the run is ending",
     "space": "it is not in the search space",
@@ -35,27 +33,26 @@ DENIED: dict[DenyCause, str] = {
 }
 
 
-def add(folder: RunFolder, said: Sequence[str], *, json: bool) -> None:
-    """Ask the run to try a configuration next, and say what it has answered.
-
-    Raises `UsageError` if it cannot be, or nobody has answered, and `JournalError`.
+def add(folder: RunFolder, texts: Sequence[str], *, json: bool) -> None:
+    """Ask the run to try a configuration next, and print its answer. Raises `UsageError` if it
+    refuses or does not answer, and `JournalError`.
     """
     check_running(folder, "no configuration can be added")
     state = reading.read(folder)
     problem = state.facts.problem
     rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
-    config = completed(problem.space, values(said), rng)
+    config = completed(problem.space, values(texts), rng)
     reply = ask(folder, AddRequest(dict(config)))
     if reply.denied is not None:
         why = DENIED.get(reply.denied, reply.denied).format(policy=problem.params.name)
         raise UsageError(f"{config_text(config)} was not added: {why}")
-    told = {"run": folder.run, "config": plain(config)}
-    tell(told, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
+    added = {"run": folder.run, "config": plain(config)}
+    tell(added, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
 
 
 def only_config(spec: Path | None, config: Sequence[str] | None, job: NewJob) -> Sequence[str]:
-    """Return the configuration that is to be added. Raises `UsageError` if there is none, or if a
-    job is named too.
+    """Return the configuration to add. Raises `UsageError` if there is none, or if a job is given
+    too.
     """
     if spec is not None or not config:
         raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, and not both")
@@ -78,24 +75,24 @@ def completed(space: Space, wanted: Config, rng: random.Random) -> Config:
         raise UsageError(f"{config_text(wanted)} was not added: {error}") from error
 
 
-def values(said: Sequence[str]) -> dict[str, Value]:
+def values(texts: Sequence[str]) -> dict[str, Value]:
     """Read `lr=0.1,optimizer=sgd`. Numbers, lists, true and false are what they are in a spec,
     anything else without a comma is text. Raises `UsageError`.
     """
-    found: dict[str, Value] = {}
-    for part in (part for text in said for part in NEXT.split(text)):
+    config: dict[str, Value] = {}
+    for part in (part for text in texts for part in NEXT.split(text)):
         name, equals, value = (word.strip() for word in part.partition("="))
         if not name or not equals or not value:
             raise UsageError(f"--config {part}: write NAME=VALUE, for example lr=0.1,momentum=0.9")
-        if name in found:
+        if name in config:
             raise UsageError(f"--config gives {name} twice")
-        found[name] = _value(value)
-    return found
+        config[name] = _value(value)
+    return config
 
 
 def _value(text: str) -> Value:
     try:
-        return config({"it": tomllib.loads(f"it = {text}")["it"]})["it"]
+        return spec_values.config({"it": tomllib.loads(f"it = {text}")["it"]})["it"]
     except ValueError:
         if "," in text:
             raise UsageError(

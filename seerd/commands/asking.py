@@ -1,7 +1,5 @@
-"""Asking a run for something while it goes on, and waiting for what it says.
-
-The one rule: nothing is asked of a run that no process runs. Who gets no answer is told so, and the
-request is withdrawn.
+"""Asks a run for something while it goes on, and waits for its answer. A request without an answer
+is withdrawn.
 """
 
 from __future__ import annotations
@@ -36,33 +34,30 @@ def check_running(folder: RunFolder, what: str) -> None:
 
 def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> Reply:
     """Ask, and return the answer. Raises `UsageError` if there is none."""
-    with working(f"waiting for an answer of {folder.run}"):
-        return _ask(folder, request, patience_s)
-
-
-def _ask(folder: RunFolder, request: Request, patience_s: float) -> Reply:
     inbox = Inbox(folder.requests)
     try:
         name = inbox.put(request)
     except OSError as error:
         raise UsageError(f"{folder.run} cannot be asked: {error.strerror}") from error
     end = time.monotonic() + patience_s
+    show = f"seerd show {folder.run}"
     try:
-        while True:
-            alive = folder.owner() is not None
-            reply = inbox.reply(name)
-            if reply is not None:
-                return reply
-            if not alive:
-                raise UsageError(
-                    f"the process of {folder.run} has ended before it answered; unless seerd show "
-                    f"{folder.run} tells it, ask again after seerd resume {folder.run}"
-                )
-            if time.monotonic() > end:
-                raise UsageError(
-                    f"{folder.run} has not answered in {patience_s:g} s, and is asked no more. "
-                    f"What holds: seerd show {folder.run}"
-                )
-            time.sleep(POLL_S)
+        with working(f"waiting for an answer of {folder.run}"):
+            while True:
+                alive = folder.owner() is not None
+                reply = inbox.reply(name)
+                if reply is not None:
+                    return reply
+                if not alive:
+                    raise UsageError(
+                        f"the process of {folder.run} has ended before it answered; unless {show} "
+                        f"tells it, ask again after seerd resume {folder.run}"
+                    )
+                if time.monotonic() > end:
+                    raise UsageError(
+                        f"{folder.run} has not answered in {patience_s:g} s, and is asked no more. "
+                        f"What holds: {show}"
+                    )
+                time.sleep(POLL_S)
     finally:
         inbox.withdraw(name)

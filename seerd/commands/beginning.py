@@ -1,7 +1,6 @@
-"""From an experiment to a run that can begin: what `seerd run` and `seerd.run` check, say and plan.
-
-The one rule: what can be refused is refused before anything is started. So that a mistake is told
-at once, only what looks for it is imported before.
+"""From an experiment to a run that can begin: what `seerd run` and `seerd.run` check, print and
+plan. What can be refused is refused before anything is started, and before imports that only a run
+needs.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from seerd.shell.home import Home, RunFolder
     from seerd.spec.experiment import Experiment
 
-Say = Callable[[str], object]
-"""Tells the person one line that is not a mistake."""
+Say = Callable[[str], object]  # prints one line that is not a mistake
 
 
 def latest_s(deadline_s: float) -> float:
@@ -36,7 +34,7 @@ def latest_s(deadline_s: float) -> float:
 
 
 def too_late(deadline_s: float, spent_s: float) -> LimitsError:
-    """Return what to raise where so many seconds have passed before a run is made."""
+    """Return the error for a run that took so many seconds before it was made."""
     from seerd.errors import LimitsError
 
     return LimitsError(
@@ -50,9 +48,7 @@ def too_late(deadline_s: float, spent_s: float) -> LimitsError:
 
 def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Quote]:
     """Return the experiment with what its jobs learn from earlier runs, and what its cluster
-    offers.
-
-    Raises `SeerdError` if it cannot be run.
+    offers. Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
     from seerd.spec import project_paths
@@ -84,7 +80,7 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
 
 
 def offered(experiment: Experiment, home: Home) -> list[str]:
-    """Say that there are runs to learn from; nothing if there are none, if some are named, or if
+    """Return a line on runs to learn from; nothing if there are none, if some are named, or if
     several jobs share the run.
     """
     from seerd.runs import earlier
@@ -102,9 +98,7 @@ def offered(experiment: Experiment, home: Home) -> list[str]:
 def planned(
     experiment: Experiment, home: Home, quote: Quote, *, ideal: bool, minimize: Minimize | None
 ) -> RunFacts:
-    """Plan a run. Return what is decided about it. Raises `LimitsError` if the limits cannot be
-    met.
-    """
+    """Plan a run. Raises `LimitsError` if the limits cannot be met."""
     from seerd.planning.plans import plan_of
     from seerd.runs.runs import facts_of
 
@@ -115,10 +109,7 @@ def planned(
 def create(
     experiment: Experiment, facts: RunFacts, home: Home, quote: Quote, origin: float, say: Say
 ) -> tuple[RunFolder, State]:
-    """Make the run's folder, ready to begin.
-
-    origin  when the run began, wall clock, seconds since 1970
-
+    """Make the run's folder, ready to begin; `origin` is when the run began, seconds since 1970.
     Raises `CloudError` if the cloud does not allow the plan's peak, and `LimitsError` if the
     deadline leaves too little time to copy the source, or to start a trial.
     """

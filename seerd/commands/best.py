@@ -1,6 +1,5 @@
-"""`seerd best`: the model of a run; while the run goes on, the best so far from the store.
-
-The one rule: it only reads, so it never disturbs a run. A model is copied whole or not at all.
+"""`seerd best`: the model of a run; while the run goes on, the best so far from the store. It only
+reads, so it never disturbs a run. A model is copied whole or not at all.
 """
 
 from __future__ import annotations
@@ -26,23 +25,32 @@ from seerd.telling.working import working
 
 def best(folder: RunFolder, to: Path | None, *, json: bool, job: str | None = None) -> None:
     """Print the best model, and copy it into `to` if that is given. Raises what `taken` raises.
-
-    job  whose model, where jobs share the run; None: of the only one that has any
+    `job`: whose model, where jobs share the run; None: of the only one that has a model.
     """
     state = reading.read(folder)
-    found = taken(folder, state, to, job)
-    tell(found, lambda _: _text(folder, state, found), json=json)
+    model = taken(folder, state, to, job)
+    lines = [
+        f"{model['trial']}  {model['metric']:.6g}",
+        dumps(model["config"]),
+        model["checkpoint"],
+    ]
+    if model["so_far"]:
+        why = f"its end is still to come: seerd resume {folder.run}"
+        if folder.owner() is not None and state.phase is RunPhase.RUNNING:
+            why = "the run goes on"
+        so_far = f"the best so far, after {model['epoch']} reports of its trial; {why}"
+        lines.insert(0, so_far)
+    tell(model, lambda _: "\n".join(lines), json=json)
 
 
 def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
-    """Return the best model as it is known; `job`: as for `best`.
-
-    Raises `NoModelError` if there is none, `UsageError` if it is not said whose it is.
+    """Return the best model as recorded; `job`: as for `best`. Raises `NoModelError` if there is
+    none, `UsageError` if several jobs have one and `job` is None.
     """
     name = _whose(folder, state, job)
-    found = run_json.best(state, name)
-    if found is not None:
-        return {**found, **({"job": name} if name else {})}
+    model = run_json.best(state, name)
+    if model is not None:
+        return {**model, **({"job": name} if name else {})}
     if job is not None:
         raise NoModelError(f"job {job} of {folder.run} has no model to hand back")
     if state.finished:
@@ -51,67 +59,45 @@ def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
 
 
 def _whose(folder: RunFolder, state: State, job: str | None) -> str:
-    """Return whose model is meant; empty if the run is one job. Raises `UsageError`."""
-    known = [one.id for one in state.facts.jobs]
-    if job is not None and job not in known:
-        there = f"its jobs: {', '.join(known)}" if known else "it is one job: leave out --job"
-        raise UsageError(f"{folder.run} has no job {job}; {there}")
-    if job is not None or not known:
+    jobs = [one.id for one in state.facts.jobs]
+    if job is not None and job not in jobs:
+        others = f"its jobs: {', '.join(jobs)}" if jobs else "it is one job: leave out --job"
+        raise UsageError(f"{folder.run} has no job {job}; {others}")
+    if job is not None or not jobs:
         return job or ""
-    have = [name for name in known if chosen(state, name) is not None]
+    have = [name for name in jobs if chosen(state, name) is not None]
     if len(have) > 1:
         raise UsageError(
             f"several jobs of {folder.run} have a model: {', '.join(have)}; say whose, with --job"
         )
-    return (have or known)[0]
+    return (have or jobs)[0]
 
 
 def taken(folder: RunFolder, state: State, to: Path | None, job: str | None = None) -> Json:
-    """Return the best model and where it is, and copy it into `to` if that is given; `job`: as for
-    `best`.
-
-    Raises `NoModelError` if there is none, `UsageError` if it cannot be copied or it is not said
-    whose it is, `StoreError`, `JournalError`.
+    """Return the best model and where it is, and copy it into `to` if that is given. Raises what
+    `known` raises, `UsageError` if it cannot be copied, `StoreError`, `JournalError`.
     """
-    found = known(folder, state, job)
+    model = known(folder, state, job)
     name = _whose(folder, state, job)
     so_far = name not in state.result.of_jobs
     with working("copying the model"):
         if so_far:
-            found |= _so_far(folder, state, to, name)
+            model |= _so_far(folder, state, to, name)
         elif to is not None:
-            found["checkpoint"] = str(copy_result(folder, to, name))
-    return {**found, "so_far": so_far}
-
-
-def _text(folder: RunFolder, state: State, found: Json) -> str:
-    lines = [
-        f"{found['trial']}  {found['metric']:.6g}",
-        dumps(found["config"]),
-        found["checkpoint"],
-    ]
-    if not found["so_far"]:
-        return "\n".join(lines)
-    if folder.owner() is not None and state.phase is RunPhase.RUNNING:
-        why = "the run goes on"
-    else:
-        why = f"its end is still to come: seerd resume {folder.run}"
-    return "\n".join(
-        [f"the best so far, after {found['epoch']} reports of its trial; {why}", *lines]
-    )
+            model["checkpoint"] = str(copy_result(folder, to, name))
+    return {**model, "so_far": so_far}
 
 
 def _so_far(folder: RunFolder, state: State, to: Path | None, job: str) -> Json:
-    """Say where the job's best model so far is, and copy it into `to` if that is given."""
     import asyncio
 
     from seerd.runs import wiring
 
     store = wiring.readable_store(folder)
     if to is None:
-        told = run_json.best(state, job)
-        assert told is not None
-        return {**told, "checkpoint": _place(store, state, job)}
+        best = incumbent(state, job)
+        assert best is not None
+        return {"checkpoint": store.place(best.trial, best.checkpoint.name)}
     try:
         to.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(dir=to, prefix=".seerd-")
@@ -119,27 +105,21 @@ def _so_far(folder: RunFolder, state: State, to: Path | None, job: str) -> Json:
         raise UsageError(f"the model cannot be copied to {to}: {error.strerror}") from error
     with scratch as inner:
         fetched = RunFolder(Path(inner))
-        found = asyncio.run(_fetched(folder, store, fetched, job))
-        return {**found, "checkpoint": str(copy_result(fetched, to))}
-
-
-def _place(store: Store, state: State, job: str) -> str:
-    best = incumbent(state, job)
-    assert best is not None
-    return store.place(best.trial, best.checkpoint.name)
+        model = asyncio.run(_fetched(folder, store, fetched, job))
+        return {**model, "checkpoint": str(copy_result(fetched, to))}
 
 
 async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = "") -> Json:
     """Fetch the job's best model of this moment. Agents remove a checkpoint once there is a better
-    one, so one that has gone meanwhile is looked for anew.
+    one, so the search begins anew if it has gone meanwhile.
     """
     gone: str | None = None
     try:
         while True:
             state = reading.read(folder)
-            best, told = incumbent(state, job), run_json.best(state, job)
+            best, model = incumbent(state, job), run_json.best(state, job)
             assert best is not None
-            assert told is not None
+            assert model is not None
             try:
                 await _fetch(store, state, best, to)
             except StoreError as error:
@@ -147,13 +127,12 @@ async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = ""
                     raise
                 gone = best.checkpoint.name
             else:
-                return told
+                return model
     finally:
         await store.close()
 
 
 async def _fetch(store: Store, state: State, best: Incumbent, to: RunFolder) -> None:
-    """Fetch a model, and write beside it what it is."""
     trial, name = state.trials[best.trial], best.checkpoint.name
     model = Model(
         run=state.facts.run,

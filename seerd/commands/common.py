@@ -1,7 +1,5 @@
-"""What the commands share: finding a run, telling people and scripts, exit codes.
-
-The one rule: nothing is decided about a run here; every import that costs more than typer happens
-inside the function that needs it.
+"""What the commands share: finding a run, printing for users and scripts, exit codes. Imports that
+cost more than typer are inside the functions.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from seerd.telling.harmless import Harmless, harmless
 if TYPE_CHECKING:
     from seerd.shell.home import Home, RunFolder
 
-STARTED = process_began()
-"""When this command began, in seconds since 1970: deadlines count from here."""
+STARTED = process_began()  # when this command began, seconds since 1970: deadlines count from here
 FREE_SPACE = "Free space (or make the disk writable)"
+# what the machine may refuse to any command, and what the user can do about it
 REFUSALS = {
     errno.ENOSPC: FREE_SPACE,
     errno.EDQUOT: FREE_SPACE,
@@ -41,7 +39,6 @@ REFUSALS = {
     errno.EAGAIN: "No process or thread can be started here: end some, or see `ulimit -u`",
     errno.ENOMEM: "The machine has no memory left: end what uses it",
 }
-"""What the machine may refuse to any command, and what the user can do about it."""
 T = TypeVar("T")
 
 
@@ -53,14 +50,12 @@ def home_of(path: Path | None) -> Home:
 
 
 def find(run: str, home: Path | None) -> RunFolder:
-    """Find a run by its name, the beginning of one, or `last`. Raises `UsageError` if there is
-    none.
-    """
+    """Find a run by its name, the beginning of one, or `last`. Raises `UsageError` without one."""
     return home_of(home).find(run)
 
 
 def seconds(text: str) -> float:
-    """Read a duration that an option gives. Raises `UsageError`."""
+    """Read the duration of an option. Raises `UsageError`."""
     from seerd.errors import UsageError
     from seerd.units import parse_duration
 
@@ -75,12 +70,11 @@ def say(line: str) -> None:
     print(harmless(line), file=sys.stderr)
 
 
-_damages: list[str] = []
-"""What was said of damaged journals."""
+_damages: list[str] = []  # what was printed of damaged journals
 
 
 def say_damages() -> None:
-    """From now on say it, once, if a journal that is read is damaged."""
+    """From now on print it, once, if a journal that is read is damaged."""
     import warnings
 
     from seerd.errors import DamagedWarning
@@ -98,17 +92,17 @@ def say_damages() -> None:
     warnings.showwarning = say_it
 
 
-def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
-    """Print `told` as JSON, or what `view` makes of it for people."""
+def tell(result: T, view: Callable[[T], Any], *, json: bool) -> None:
+    """Print the result as JSON, or what `view` makes of it for people."""
     if json:
-        shown: Any = told
+        shown: Any = result
         print(dumps({**shown, "damaged": _damages[0]} if _damages else shown))
         return
     from rich.console import Console
 
     # No markup: names and values that others chose must not be read as instructions.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    console.print(Harmless(view(told)))
+    console.print(Harmless(view(result)))
 
 
 def tell_version(asked: bool) -> None:
@@ -141,12 +135,14 @@ def quickly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def orderly() -> Iterator[None]:
-    """End a command in order: turn errors that are told into one message on stderr and an exit
-    code.
-    """
+    """Turn errors with a message for the user into one line on stderr and an exit code."""
     from seerd.errors import SeerdError
 
-    signal.signal(signal.SIGINT, _interrupted)
+    def interrupted(*_: object) -> None:  # no run goes on: a run's daemon has its own handler
+        print("seerd: interrupted", file=sys.stderr)
+        raise SystemExit(130)
+
+    signal.signal(signal.SIGINT, interrupted)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that an encoding lacks must not end a run.
@@ -172,7 +168,7 @@ def orderly() -> Iterator[None]:
 
 
 def _circle(error: Exception) -> str:
-    """Write which path is a link that leads to itself; empty if the error is another."""
+    """Return which path is a link that leads to itself; empty if the error is another."""
     is_circle = str(error).startswith("Symlink loop")  # of pathlib, until Python 3.12
     if isinstance(error, OSError):
         is_circle = error.errno == errno.ELOOP
@@ -180,8 +176,8 @@ def _circle(error: Exception) -> str:
 
 
 def leave(end: SystemExit) -> NoReturn:
-    """End this process as `end` says, and at once: taking apart all that a command has imported
-    takes a tenth of a second, and seconds on a busy machine.
+    """End this process at once with the status of `end`: taking apart all that a command has
+    imported takes a tenth of a second, and seconds on a busy machine.
     """
     atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to call them and stay
     for stream in (sys.stdout, sys.stderr):
@@ -190,14 +186,8 @@ def leave(end: SystemExit) -> NoReturn:
     os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
-def _interrupted(*_: object) -> None:
-    """End at once: no run is under way, as a run's daemon handles the signal itself."""
-    print("seerd: interrupted", file=sys.stderr)
-    raise SystemExit(130)
-
-
 def _refusal(error: OSError) -> str:
-    """Write what the machine refuses, and how a run goes on once it no longer does."""
+    """Return what the machine refuses, and how a run goes on once it no longer does."""
     where = f": {error.filename}" if error.filename else ""
     return (
         f"{(error.strerror or os.strerror(error.errno or 0)).lower()}{where}. "

@@ -1,8 +1,6 @@
-"""`seerd doctor`: checks from all sides whether a run of this spec could begin, and tells what to
-do where it could not.
-
-The one rule: nothing is started, and no check prevents another: what cannot be found out is told in
-a line of its own. What is checked where trials would run is the backend's (`Backend.examine`).
+"""`seerd doctor`: checks from all sides whether a run of this spec could begin. Nothing is started,
+and no check prevents another. What is checked where trials would run is the backend's
+(`Backend.examine`).
 """
 
 from __future__ import annotations
@@ -39,30 +37,37 @@ from seerd.telling.working import working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+# with less free space for journals and models there is a warning, or a problem
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
-"""Bytes for journals and best models: with less free there is a warning, or a problem."""
 
 
 def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
-    """Examine a spec and print what was found, or print the IAM policy that it needs.
-
-    Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
+    """Examine a spec and print the findings, or print the IAM policy that it needs. Raises
+    `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
     """
     if policy_only:
         print(dumps(policy_of(asked.job()), indent=2))
         return
     with working("looking at the spec, and at where it would run"):
         findings = examine(asked.path, asked.overrides(), home)
-    tell(findings_json(findings), lambda told: _page(told, asked.path), json=json)
+
+    def page(report: dict[str, Any]) -> RenderableType:
+        from seerd.telling.tables import doctor_view
+
+        return doctor_view(report, str(asked.path))
+
+    tell(findings_json(findings), page, json=json)
     raise typer.Exit(exit_code(findings))
 
 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
-    """Make all checks of this spec with these options, or of every job of a group. Failures are
-    findings and not raised.
-    """
+    """Make all checks of this spec, or of every job of a group. Failures are findings."""
     notes = Notes(cloud=False)
-    notes.ok("seerd", _versions())
+    try:
+        version = metadata.version("seerd")
+    except metadata.PackageNotFoundError:
+        version = "from its sources"
+    notes.ok("seerd", f"seerd {version}, Python {platform.python_version()}")
     _disk(notes, home)
     try:
         experiment = load([path], options)
@@ -74,23 +79,20 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
         spec = replace(job, id="", limits=experiment.limits)  # as if it had the run for itself
         machine = this_machine()
         case = Case(spec, home.path, machine, partial(_peak, spec, home, machine))
-        found = [_runnable(spec, home), *asyncio.run(clusters.of(spec).examine(case))]
-        findings += [
-            replace(one, check=f"{job.id}: {one.check}") if job.id else one for one in found
-        ]
+        for one in (_runnable(spec, home), *asyncio.run(clusters.of(spec).examine(case))):
+            findings.append(replace(one, check=f"{job.id}: {one.check}") if job.id else one)
     return findings
 
 
 def policy_of(spec: Spec) -> dict[str, Any]:
-    """Make the IAM policy with the least rights that the coordinator needs for this spec.
-
-    The account is in it if AWS tells it. Raises `AwsError`.
+    """Return the IAM policy with the least rights that the coordinator needs for this spec, with
+    the account if AWS reports it. Raises `AwsError`.
     """
     return asyncio.run(clusters.rented(spec).policy(spec))
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Return the exit code: 0 without a problem, 5 if all problems are of the cloud, else 2."""
+    """Return 0 without a problem, 5 if all problems are of the cloud, else 2."""
     problems = [finding for finding in findings if finding.level == "problem"]
     if not problems:
         return 0
@@ -99,12 +101,12 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def missing(findings: Iterable[Finding]) -> list[str]:
-    """List the permissions that are missing, each once, in alphabetical order."""
+    """List the permissions that are missing, in alphabetical order."""
     return sorted({action for finding in findings for action in finding.missing})
 
 
 def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Make what `seerd doctor --json` prints."""
+    """Return what `seerd doctor --json` prints."""
     levels = [finding.level for finding in findings]
     return {
         "problems": levels.count("problem"),
@@ -123,27 +125,12 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def _page(told: dict[str, Any], spec: Path) -> RenderableType:
-    from seerd.telling.tables import doctor_view
-
-    return doctor_view(told, str(spec))
-
-
-def _versions() -> str:
-    try:
-        version = metadata.version("seerd")
-    except metadata.PackageNotFoundError:
-        version = "from its sources"
-    return f"seerd {version}, Python {platform.python_version()}"
-
-
 def _disk(notes: Notes, home: Home) -> None:
-    """Check whether the folder of runs can be written and has enough free space."""
-    there = next(path for path in (home.path, *home.path.parents) if path.exists())
-    if not os.access(there, os.W_OK):
-        notes.problem("home", f"{there} cannot be written", "name another with --home")
+    folder = next(path for path in (home.path, *home.path.parents) if path.exists())
+    if not os.access(folder, os.W_OK):
+        notes.problem("home", f"{folder} cannot be written", "name another with --home")
         return
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(folder).free
     found = f"{home.path}: {free / 2**30:.1f} GiB free"
     if free < LITTLE_BYTES:
         todo = "journals and best models are kept there: make room, or --home"
@@ -153,7 +140,6 @@ def _disk(notes: Notes, home: Home) -> None:
 
 
 def _runnable(spec: Spec, home: Home) -> Finding:
-    """Check whether what the spec asks for can be run."""
     doubts: list[str] = []
     try:
         clusters.of(spec).check(spec)
@@ -169,14 +155,8 @@ def _runnable(spec: Spec, home: Home) -> Finding:
 def _peak(
     spec: Spec, home: Home, machine: Machine, quote: Quote | None
 ) -> tuple[Peak | None, Finding]:
-    """Plan for the spec. Return the plan's peak (None: there is no plan), and the finding about it.
-
-    quote  what the cloud offers, if it was asked
-    """
-
-    def finding(level: Level, found: str, todo: str = "") -> Finding:
-        return Finding("plan", level, found, todo, cloud=False)
-
+    """Plan for the spec. Return the plan's peak, None without a plan, and the finding about it."""
+    finding = partial(Finding, "plan", cloud=False)
     try:
         require_limits(of_one(spec))
     except UsageError as error:

@@ -1,6 +1,5 @@
-"""`seerd export`: a run as files for other programs, or in a tracker of experiments.
-
-The one rule: it only reads runs; exporting again adds what is missing and nothing twice.
+"""`seerd export`: a run as files for other programs, or in a tracker of experiments. It only reads
+runs; exporting again adds what is missing and nothing twice.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.harmless import harmless
 from seerd.telling.working import working
 
+# name of a file without its ending -> what is in it
 TABLES: dict[str, Callable[[RunHistory], Rows]] = {
     "trials": rows.trials,
     "reports": rows.reports,
     "ledger": rows.charges,
 }
-"""Name of a file without its ending -> what is in it."""
-WRITERS = {"csv": "csv", "parquet": "pyarrow"}
-"""Formats of tables, and the package that each needs."""
+WRITERS = {"csv": "csv", "parquet": "pyarrow"}  # formats of tables, and the package that each needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +60,13 @@ def export(folder: RunFolder, targets: list[Destination]) -> None:
             with working(f"writing {target.kind}"):
                 _tables(run, target.kind, Path(target.where))
         else:
-            _tracker(run, folder, target)
+            with alone(folder, target.kind, target.where) as is_alone:
+                if not is_alone:
+                    other = f"another process exports {folder.run} to this {target.kind} already"
+                    raise UsageError(other)
+                with working(f"adding {folder.run} to {target.kind}"):
+                    bring(opened(target.kind, target.where), target.kind, run)
         print(harmless(f"{folder.run}: {target.kind} in {without_password(target.where)}"))
-
-
-def _tracker(run: RunHistory, folder: RunFolder, target: Destination) -> None:
-    with alone(folder, target.kind, target.where) as had:
-        if not had:
-            raise UsageError(f"another process exports {folder.run} to this {target.kind} already")
-        with working(f"adding {folder.run} to {target.kind}"):
-            bring(opened(target.kind, target.where), target.kind, run)
 
 
 def _tables(run: RunHistory, kind: str, where: Path) -> None:

@@ -1,7 +1,5 @@
-"""Exports a run as it goes on, to what `[export]` of its spec names: a process for each.
-
-The one rule: whatever becomes of it, the run goes on as without it, and ends at most a few seconds
-later.
+"""Exports a run as it goes on, to what `[export]` of its spec names: a process for each. Whatever
+becomes of an export, the run goes on as without it, and ends at most a few seconds later.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from seerd.export.installed import check_installed
 from seerd.runs import wiring
@@ -25,12 +24,9 @@ from seerd.shell.home import RunFolder
 from seerd.spec.targets import anywhere, without_password
 from seerd.telling.harmless import printable
 
-END_S = 5.0
-"""Seconds that a process has once the run is over."""
-MOST_SAID = 400
-"""Characters of what has gone wrong that are told."""
-WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
-"""What a line of the log begins with."""
+END_S = 5.0  # that a process has once the run is over
+MOST_PRINTED = 400  # characters of an error message
+WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # what a line of the log begins with
 
 
 def check(export: Mapping[str, str]) -> None:
@@ -45,13 +41,12 @@ class _Exporter:
 
     kind: str  # name of the tracker
     where: str  # its folder or address, for any working directory
-    process: subprocess.Popen[bytes]  # the process; its standard input ends when the run does
-    log: Path  # what it says
+    process: subprocess.Popen[bytes]
+    stdin: IO[bytes]  # the process's standard input, which ends when the run does
+    log: Path  # what it prints
 
     def end(self, limit_s: float) -> str:
         """Let it export the rest; return what went wrong, empty if nothing."""
-        with contextlib.suppress(BrokenPipeError):
-            self.let_go()
         try:
             if self.process.wait(limit_s) == 0:
                 return ""
@@ -61,23 +56,17 @@ class _Exporter:
             self.kill()
         if not self.log.is_file():  # with the folder of a run that could not begin
             return ""
-        said = self.log.read_text(errors="replace").strip().splitlines() or ["has failed"]
-        why = printable(WHEN.sub("", said[-1], count=1))
-        return why if len(why) <= MOST_SAID else f"{why[:MOST_SAID]}..."
+        lines = self.log.read_text(errors="replace").strip().splitlines() or ["has failed"]
+        why = printable(WHEN.sub("", lines[-1], count=1))
+        return why if len(why) <= MOST_PRINTED else f"{why[:MOST_PRINTED]}..."
 
     def by_hand(self, run: str) -> str:
-        """Return the command that exports the rest; a password is left for the person to add."""
+        """Return the command that exports the rest; the user adds a password."""
         where = without_password(self.where)
-        told = shlex.quote(where) if where == self.where else "ADDRESS"
-        return f"seerd export {run} --{self.kind} {told}"
-
-    def let_go(self) -> None:
-        """Tell it that the run is over."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        address = shlex.quote(where) if where == self.where else "ADDRESS"
+        return f"seerd export {run} --{self.kind} {address}"
 
     def kill(self) -> None:
-        """End it, with all that it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -85,8 +74,8 @@ class _Exporter:
 
 @contextlib.contextmanager
 def exporting(folder: RunFolder) -> Iterator[None]:
-    """Export the run while the block lasts, if its spec says so, and then the rest of it; what
-    could not be exported is told on stderr in one line.
+    """Export the run during the block, if its spec says so, and then the rest of it; what could not
+    be exported is one line on stderr.
     """
     setup = wiring.load(folder)
     wanted = {} if folder.target.is_file() else setup.export
@@ -102,7 +91,7 @@ def exporting(folder: RunFolder) -> Iterator[None]:
         raise
     for exporter in exporters:
         with contextlib.suppress(BrokenPipeError):
-            exporter.let_go()
+            exporter.stdin.close()  # the run is over
     end = time.monotonic() + END_S
     for exporter in exporters:
         if why := exporter.end(max(0.0, end - time.monotonic())):
@@ -112,17 +101,15 @@ def exporting(folder: RunFolder) -> Iterator[None]:
 
 def _begin(folder: RunFolder, place: Path, kind: str, where: str) -> _Exporter:
     log = folder.path / f"export-{kind}.log"
-    with log.open("ab") as said:
+    path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "seerd.export.following", str(folder.path.resolve())],
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             cwd=place,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            },
+            env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
     assert process.stdin is not None
@@ -130,4 +117,4 @@ def _begin(folder: RunFolder, place: Path, kind: str, where: str) -> _Exporter:
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(f"{json.dumps(target)}\n".encode())
         process.stdin.flush()
-    return _Exporter(kind, anywhere(where, place), process, log)
+    return _Exporter(kind, anywhere(where, place), process, process.stdin, log)

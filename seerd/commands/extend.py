@@ -1,7 +1,5 @@
-"""`seerd extend`: later and larger limits for a run that goes on.
-
-The one rule: the plan for what is left is made here, as a run's first plan is made by `seerd run`;
-the run only says whether it holds.
+"""`seerd extend`: later and larger limits for a run that goes on. The plan for what is left is made
+here, as a run's first plan is made by `seerd run`; the run only says whether it holds.
 """
 
 from __future__ import annotations
@@ -40,9 +38,8 @@ DENIED: dict[DenyCause, str] = {
 
 
 def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
-    """Ask the run for these limits, and say what it has answered.
-
-    Raises `UsageError` if they cannot be, or nobody has answered, and `JournalError`.
+    """Ask the run for these limits, and print its answer. Raises `UsageError` if it refuses or does
+    not answer, and `JournalError`.
     """
     check_running(folder, "its limits cannot be extended")
     state, origin = reading.read_with_origin(folder)
@@ -53,23 +50,18 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
         from seerd.planning.extending import RunSoFar, extension
 
         spent_gpu_s = state.ledger.spent_gpu_s(max(now_s, state.now))
-        run = RunSoFar(
-            state.facts.problem,
-            state.facts.cluster,
-            now_s,
-            spent_gpu_s,
-            state.ledger.usd(spent_gpu_s),
-        )
-        found = extension(run, limits)
-    _check(folder, ask(folder, ExtendRequest(found.problem, found.outline)).denied)
-    told: Json = {
+        facts, usd = state.facts, state.ledger.usd(spent_gpu_s)
+        run = RunSoFar(facts.problem, facts.cluster, now_s, spent_gpu_s, usd)
+        plan = extension(run, limits)
+    _check(folder, ask(folder, ExtendRequest(plan.problem, plan.outline)).denied)
+    extended: Json = {
         "run": folder.run,
         "deadline_s": limits.deadline_s,
         "budget_gpu_min": limits.budget_gpu_s / 60,
         "cost_usd": limits.cost_usd,
-        "replanned": found.outline is not None,
+        "replanned": plan.outline is not None,
     }
-    tell(told, lambda _: "\n".join(_lines(state, limits, told)), json=json)
+    tell(extended, lambda _: "\n".join(_lines(state, limits, extended)), json=json)
     if edited := edits.note(folder):
         say(edited)
 
@@ -80,7 +72,7 @@ def _check(folder: RunFolder, denied: DenyCause | None) -> None:
         raise UsageError(f"{folder.run} was not extended: {why}")
 
 
-def _lines(state: State, limits: Limits, told: Json) -> Iterator[str]:
+def _lines(state: State, limits: Limits, extended: Json) -> Iterator[str]:
     before, price = state.facts.problem.limits, state.ledger.usd_per_gpu_h
     shown = [
         ("deadline", format_duration(before.deadline_s), format_duration(limits.deadline_s)),
@@ -89,19 +81,18 @@ def _lines(state: State, limits: Limits, told: Json) -> Iterator[str]:
     if limits.cost_usd is not None and before.cost_usd is not None:
         shown.append(("cost", format_money(before.cost_usd), format_money(limits.cost_usd)))
     changes = ", ".join(f"{name} {was} -> {now}" for name, was, now in shown if was != now)
-    yield f"{told['run']} goes on: {changes}"
-    yield (
-        "what is left is planned anew"
-        if told["replanned"]
-        else "too little is left for a plan of its own, or the policy needs none: its plan stands"
-    )
+    yield f"{extended['run']} goes on: {changes}"
+    if extended["replanned"]:
+        yield "what is left is planned anew"
+    else:
+        yield "too little is left for a plan of its own, or the policy needs none: its plan stands"
     if limits.budget_gpu_s > before.budget_gpu_s and limits.gpu_s(price) <= before.gpu_s(price):
         yield "note: the limit in money ends it as before; --cost extends that"
 
 
 def wanted(state: State, asked: NewLimits) -> Limits:
-    """Return the limits that the person means. Raises `UsageError` if there are none, or they
-    cannot be read.
+    """Return the limits that are asked for. Raises `UsageError` if there are none, or they cannot
+    be read.
     """
     if asked == NewLimits():
         raise UsageError(
@@ -123,8 +114,8 @@ def wanted(state: State, asked: NewLimits) -> Limits:
 
 
 def _paid_for(state: State, cost_usd: float | None) -> float:
-    """Return the budget in GPU-seconds before it is changed itself. One that only says what the
-    money pays for grows with the money.
+    """Return the budget in GPU-seconds before `--budget`. One that only follows from the limit in
+    money grows with it.
     """
     now, price = state.facts.problem.limits, state.ledger.usd_per_gpu_h
     if cost_usd is None or now.cost_usd is None or price == 0:
@@ -135,13 +126,13 @@ def _paid_for(state: State, cost_usd: float | None) -> float:
     return cost_usd / price * HOUR_S
 
 
-def _moved(before: float, said: str | None, parse: Callable[[str], float], option: str) -> float:
-    """Return the new value of a limit: as it is said, or with a `+` as much more than before."""
-    if said is None:
+def _moved(before: float, text: str | None, parse: Callable[[str], float], option: str) -> float:
+    """Return the new value of a limit: as it is given, or with a `+` as much more than before."""
+    if text is None:
         return before
-    adds = said.strip().startswith("+")
+    adds = text.strip().startswith("+")
     try:
-        value = parse(said.strip().removeprefix("+"))
+        value = parse(text.strip().removeprefix("+"))
     except ValueError as error:
-        raise UsageError(f"{option} {said}: {error}; with a + in front it is added") from error
+        raise UsageError(f"{option} {text}: {error}; with a + in front it is added") from error
     return before + value if adds else value

@@ -1,6 +1,5 @@
-"""Work that rents something and gives it back whatever happens: on Ctrl-C, too.
-
-The one rule: giving back is never cancelled.
+"""Work that rents something and gives it back whatever happens, Ctrl-C included: giving back is
+never cancelled.
 """
 
 from __future__ import annotations
@@ -19,38 +18,45 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def until_signal(
-    work: Callable[[], Awaitable[T]], tell: Callable[[str], None], what: str
+def until_signal(
+    work: Callable[[], Awaitable[T]],
+    tell: Callable[[str], None],
+    what: str,
+    interrupted: type[Exception],
 ) -> T:
-    """Do the work, and cancel it at the first Ctrl-C; further ones do not disturb giving back.
-    `what` is given back.
-
-    Raises `asyncio.CancelledError` if the work has let itself be cancelled.
+    """Do the work, and cancel it at the first Ctrl-C; later ones do not disturb giving `what` back.
+    Raises `interrupted` if the work let itself be cancelled: it had started nothing.
     """
-    loop, interrupted = asyncio.get_running_loop(), False
-    task = asyncio.ensure_future(work())
+    signalled = False
 
-    def stop() -> None:
-        nonlocal interrupted
-        again, interrupted = interrupted, True
-        if not again:
-            task.cancel()
-        # The terminal or the pipe may be what has gone.
-        with contextlib.suppress(OSError, ValueError):
-            tell(f"still giving {what} back" if again else f"interrupted; giving {what} back")
+    async def cancelled_by_signals() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work())
 
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stop)
-    try:
-        return await task
-    finally:
+        def stop() -> None:
+            nonlocal signalled
+            again, signalled = signalled, True
+            if not again:
+                task.cancel()
+            # The terminal or the pipe may be what has gone.
+            with contextlib.suppress(OSError, ValueError):
+                tell(f"still giving {what} back" if again else f"interrupted; giving {what} back")
+
         for number in SIGNALS:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, stop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise interrupted("interrupted; nothing was started") from None
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    return asyncio.run(cancelled_by_signals())
 
 
 def teller(out: TextIO) -> Callable[[str], None]:
-    """Return what prints a line there, after the seconds since now. Work that has rented something
-    must not end because nobody listens any more: then it prints nothing.
+    """Return a function that prints a line with the seconds since now. It prints nothing once
+    nobody reads: work that has rented something must not end for that.
     """
     began = time.monotonic()
 
@@ -63,7 +69,7 @@ def teller(out: TextIO) -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def audible(out: TextIO) -> Iterator[None]:
-    """Print to this; if nobody listens there any more, print nothing from now on."""
+    """Print to this stream in the block; once nobody reads it, print nothing from then on."""
     try:
         yield
     except (OSError, ValueError):
@@ -73,7 +79,7 @@ def audible(out: TextIO) -> Iterator[None]:
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Await work that gives things back to its end, whatever cancels this task meanwhile."""
+    """Await work that gives things back to its end, even if this task is cancelled."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:

@@ -1,7 +1,6 @@
-"""`seerd add RUN SPEC`, `stop RUN JOB` and `set RUN JOB`: the jobs that share a run that goes on.
-
-The one rule: a job's source and spec are in the run's folder before the run is asked to take it;
-if it does not take it, they are removed, at the latest by whoever adds the next one.
+"""`seerd add RUN SPEC`, `stop RUN JOB` and `set RUN JOB`: the jobs that share a run that goes on. A
+job's source and spec are in the run's folder before the run is asked to take it; if it does not
+take it, they are removed, at the latest when the next job is added.
 """
 
 from __future__ import annotations
@@ -9,15 +8,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 
-from seerd.agent.protocol import Job
-from seerd.backends.backend import Backend
 from seerd.backends.by_name import by_name
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import say, tell
@@ -44,8 +40,8 @@ DENIED: dict[DenyCause, str] = {
     "no-job": "there is no such job any more",
     "unready": "the machines could not be made ready for it",
 }
+# until a job's source and data are present and its setup commands have been run
 PATIENCE_S = 3600.0
-"""Until a job's source and data are there and its setup commands have been run, seconds."""
 GROUPS = (
     "{run} is one job, and takes no others: begin them together, with seerd run SPEC SPEC... or a "
     "group.toml"
@@ -53,23 +49,25 @@ GROUPS = (
 
 
 def add(folder: RunFolder, spec: Path, new: NewJob, *, json: bool) -> None:
-    """Have one more job share the run. Raises `UsageError` if it cannot, and `SpecError`."""
+    """Add a job to a shared run. Raises `UsageError` if the run cannot take it, and `SpecError`."""
     if not folder.specs.is_dir():
         raise UsageError(GROUPS.format(run=folder.run))
     with contextlib.ExitStack() as alone:
         with working(f"waiting for another job that comes to {folder.run}"):
             alone.enter_context(folder.adding())
-        name = _add(folder, spec, new)
-    told = {"run": folder.run, "job": name}
-    tell(told, lambda _: f"{name} shares {folder.run} from now on", json=json)
+        job = _add(folder, spec, new)
+    added_job = {"run": folder.run, "job": job}
+    tell(added_job, lambda _: f"{job} shares {folder.run} from now on", json=json)
 
 
 def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
-    """Have the run take a job; return its name in the run. Nobody else does so meanwhile."""
+    """Return the job's name in the run. The caller holds the lock for adding."""
     waiting = [request for _, request in Inbox(folder.requests).waiting()]
     asked = {request.starts.id for request in waiting if isinstance(request, JobRequest)}
     state = _running(folder, "no job can be added")
-    _tidy(folder, {*state.jobs, *asked})
+    for path in folder.specs.glob("*.json"):  # of jobs that were never taken
+        if path.stem not in {*state.jobs, *asked}:
+            _remove(folder, path.stem)
     request, job = _request(folder, state, spec, new)
     try:
         added.keep(folder, request.starts, job.train.data)
@@ -84,7 +82,7 @@ def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
         if isinstance(error, OSError):
             raise UsageError(f"{job.id} was not added: it cannot be copied: {error}") from error
         raise
-    # Who gets no answer leaves all there: the run may take it at this moment.
+    # Without an answer all files stay: the run may take the job at this moment.
     try:
         reply = ask(folder, request, PATIENCE_S)
     except SystemExit:  # Ctrl-C
@@ -97,7 +95,7 @@ def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
 
 
 def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[JobRequest, Spec]:
-    """Return what the run is asked, and the job. Raises `UsageError` for what cannot be, and
+    """Return the request and the job. Raises `UsageError` if the run cannot take it, and
     `SpecError`.
     """
     setup = wiring.load(folder)
@@ -115,82 +113,71 @@ def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[
     why = kind.why_not(job) or (None if never is None else never.reason)
     if why:
         raise UsageError(f"{job.id} was not added: {why}")
-    return JobRequest(planned, runs.job_facts(job), _starts(setup.jobs[0], job, kind)), job
-
-
-def _tidy(folder: RunFolder, known: Collection[str]) -> None:
-    """Remove what there is of jobs that nobody waits for any more, and that the run has not taken.
-
-    known  the run's jobs, and those that it is asked to take
-    """
-    for path in folder.specs.glob("*.json"):
-        if path.stem not in known:
-            _remove(folder, path.stem)
+    like = setup.jobs[0]  # its trials are started on the same machines
+    starts = dataclasses.replace(
+        wiring.started_as(job, kind),
+        id=job.id,
+        source=str(PurePosixPath(like.source).with_name(job.id)),
+        store=like.store,
+        allocations=like.allocations,
+        threads=like.threads,
+    )
+    return JobRequest(planned, runs.job_facts(job), starts), job
 
 
 def _remove(folder: RunFolder, job: str) -> None:
-    """Remove what is kept of a job that the run has not taken; the file without which there is
-    nothing to remove is the last.
+    """Remove the files of a job that the run has not taken; the one that `_add` looks for goes
+    last.
     """
     shutil.rmtree(folder.source / job, ignore_errors=True)
-    kept = folder.added_job(job)
-    for path in (kept.with_suffix(".toml"), folder.made_from(job), kept):
+    record = folder.added_job(job)
+    for path in (record.with_suffix(".toml"), folder.made_from(job), record):
         path.unlink(missing_ok=True)
 
 
 def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
-    """Say why a job that came now could do nothing; None: it could. Its rounds may be as short as
-    what is left of the run, but not as a budget of its own.
-    """
-    left, run = _left(state, job), state.facts.problem.limits
-    of_run_gpu_s = run.budget_gpu_s - state.ledger.spent_gpu_s(state.now)
-    params = shortened(job.problem.params, replace(left, budget_gpu_s=of_run_gpu_s))
+    """Return why a job added now could do nothing, or None."""
+    run, own, now = state.facts.problem.limits, job.problem.limits, state.now
+    left_gpu_s = run.budget_gpu_s - state.ledger.spent_gpu_s(now)
+    most = [run.max_gpus, own.max_gpus]
+    if not state.facts.cluster.per_instance:  # no more are rented
+        present = (one for one in state.fleet.instances.values() if one.phase not in GONE)
+        most.append(sum(one.gpus for one in present))
+    left = Limits(
+        min(run.deadline_s, own.deadline_s) - now,
+        min(left_gpu_s, own.budget_gpu_s),
+        min((gpus for gpus in most if gpus is not None), default=None),
+    )
+    # Its rounds may be as short as what is left of the run, but not as a budget of its own.
+    params = shortened(job.problem.params, replace(left, budget_gpu_s=left_gpu_s))
     short = replace(job, problem=replace(job.problem, params=params))
     return never_begins(short, left, state.facts.problem)
 
 
-def _left(state: State, job: PlannedJob) -> Limits:
-    """Return what a job that came now could have at most, of the run's limits and of its own."""
-    run, own, now = state.facts.problem.limits, job.problem.limits, state.now
-    most = [run.max_gpus, own.max_gpus, _gpus_there(state)]
-    return Limits(
-        min(run.deadline_s, own.deadline_s) - now,
-        min(run.budget_gpu_s - state.ledger.spent_gpu_s(now), own.budget_gpu_s),
-        min((gpus for gpus in most if gpus is not None), default=None),
-    )
-
-
-def _gpus_there(state: State) -> int | None:
-    """Return how many GPUs the machines have; None where more are rented as they are needed."""
-    if state.facts.cluster.per_instance:
-        return None
-    return sum(one.gpus for one in state.fleet.instances.values() if one.phase not in GONE)
-
-
 def stop(folder: RunFolder, job: str) -> None:
     """End one of the jobs; the others get what is left. Raises `UsageError` if it cannot be."""
-    _known(_running(folder, "no job of it can be stopped"), folder, job)
-    _asked(folder, StopJobRequest(job), f"{job} was not stopped")
+    _check(_running(folder, "no job of it can be stopped"), folder, job)
+    _ask(folder, StopJobRequest(job), f"{job} was not stopped")
     print(f"{job} is over; its trials save, and the others get its share")
 
 
 def weigh(folder: RunFolder, job: str, weight: float, *, json: bool) -> None:
-    """Give one of the jobs another weight. Raises `UsageError` if it cannot be."""
-    _known(_running(folder, "no weight can be set"), folder, job)
-    _asked(folder, WeighRequest(job, weight), f"the weight of {job} was not set")
-    told = {"run": folder.run, "job": job, "weight": weight}
-    tell(told, lambda _: f"{job} has the weight {weight:g} from now on", json=json)
+    """Give one of the jobs another weight. Raises `UsageError` if that is refused."""
+    _check(_running(folder, "no weight can be set"), folder, job)
+    _ask(folder, WeighRequest(job, weight), f"the weight of {job} was not set")
+    set_to = {"run": folder.run, "job": job, "weight": weight}
+    tell(set_to, lambda _: f"{job} has the weight {weight:g} from now on", json=json)
 
 
-def weight_of(said: str) -> float:
+def weight_of(text: str) -> float:
     """Read `weight=3`. Raises `UsageError`."""
-    name, _, value = said.partition("=")
+    name, _, value = text.partition("=")
     try:
         weight = float(value)
     except ValueError:
         weight = 0.0
     if name.strip() != "weight" or not 0 < weight < float("inf"):
-        raise UsageError(f"{said}: write weight=NUMBER, more than 0, for example weight=3")
+        raise UsageError(f"{text}: write weight=NUMBER, more than 0, for example weight=3")
     return weight
 
 
@@ -203,16 +190,15 @@ def _running(folder: RunFolder, what: str) -> State:
     return state
 
 
-def _known(state: State, folder: RunFolder, job: str) -> None:
-    there = open_jobs(state)
-    if job not in there:
-        raise UsageError(
-            f"{folder.run} has no job {job!r} that goes on; it has {', '.join(there) or 'none'}"
-        )
+def _check(state: State, folder: RunFolder, job: str) -> None:
+    jobs = open_jobs(state)
+    if job not in jobs:
+        others = ", ".join(jobs) or "none"
+        raise UsageError(f"{folder.run} has no job {job!r} that goes on; it has {others}")
 
 
 def _read(spec: Path, new: NewJob) -> dict[str, Any]:
-    """Read what was given beside the spec as a `[[job]]` is read. Raises `UsageError`."""
+    """Read the options as the keys of a `[[job]]`. Raises `UsageError`."""
     values: dict[str, Any] = {"spec": str(spec.resolve())}
     for key, value in dataclasses.asdict(new).items():
         if value is None:
@@ -224,7 +210,7 @@ def _read(spec: Path, new: NewJob) -> dict[str, Any]:
     return values
 
 
-def _asked(folder: RunFolder, request: Request, denied: str) -> None:
+def _ask(folder: RunFolder, request: Request, denied: str) -> None:
     reply = ask(folder, request)
     if reply.denied is not None:
         raise _refused(reply, denied)
@@ -234,18 +220,3 @@ def _refused(reply: Reply, what: str) -> UsageError:
     assert reply.denied is not None
     detail = f": {reply.detail}" if reply.detail else ""
     return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")
-
-
-def _starts(like: Job, job: Spec, kind: type[Backend[Any]]) -> Job:
-    """Say how agents start a job's trials, on the machines of another one, which are of this
-    kind.
-    """
-    own = wiring.started_as(job, kind)
-    return dataclasses.replace(
-        own,
-        id=job.id,
-        source=str(PurePosixPath(like.source).with_name(job.id)),
-        store=like.store,
-        allocations=like.allocations,
-        threads=like.threads,
-    )

@@ -1,7 +1,4 @@
-"""`seerd logs`: what the trials have printed.
-
-The one rule: it only reads, so it never disturbs a run.
-"""
+"""`seerd logs`: what the trials have printed. It only reads, so it never disturbs a run."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
     """Print the ends of the logs, the newest last: of one trial those of all its attempts, else of
     each trial those of its newest one. Raises `UsageError`.
     """
-    paths = _found(folder, trial, wanted)
+    paths = _logs(folder, trial, wanted)
     if not paths and not wanted.follow:
         who = f"{harmless(trial)} has" if trial else f"the trials of {folder.run} have"
         print(f"seerd: {who} printed nothing", file=sys.stderr)
@@ -38,11 +35,11 @@ def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
         print(_heading(path))
         sys.stdout.writelines(lines(path) if wanted.whole else tail(path, wanted.lines))
     if wanted.follow:
-        signal.signal(signal.SIGINT, _end)
-        _follow(folder, lambda: _found(folder, trial, wanted), growing, shown[-1:])
+        signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+        _follow(folder, lambda: _logs(folder, trial, wanted), growing, shown[-1:])
 
 
-def _found(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> list[Path]:
+def _logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> list[Path]:
     """List the logs. Raises `UsageError` if there are none, unless they may still come."""
     try:
         return log_files(folder, trial)
@@ -54,18 +51,14 @@ def _found(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> list[Path
 
 def _follow(
     folder: RunFolder,
-    found: Callable[[], list[Path]],
+    logs: Callable[[], list[Path]],
     growing: dict[Path, Growing],
     last: list[Path],
 ) -> None:
-    """Print what is added to the logs until no process runs the run any more.
-
-    growing  how far each log was printed
-    last     the log that was printed last, if any was
-    """
+    """Print what is added to the logs until no process runs the run; `last` was printed last."""
     while True:
         over = folder.owner() is None
-        for path in found():
+        for path in logs():
             added = growing.setdefault(path, Growing(path)).added(whole=not over)
             if added:
                 if [path] != last:
@@ -80,7 +73,3 @@ def _follow(
 
 def _heading(path: Path) -> str:
     return f"==> {printable(str(path))} <=="
-
-
-def _end(*_: object) -> None:
-    raise SystemExit(0)

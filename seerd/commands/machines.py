@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from seerd.backends.backend import Backend, GpuUse
+from seerd.backends.backend import GpuUse
 from seerd.backends.by_name import by_name
 from seerd.commands.common import tell
 from seerd.commands.options import SpecOptions
@@ -16,19 +15,13 @@ from seerd.telling.tables import machines_table
 
 
 def machines(options: SpecOptions | None, *, json: bool) -> None:
-    """Print who has which GPUs. A machine that cannot be asked is shown with the reason.
-
-    Raises `UsageError` for a spec whose instances are rented, `SpecError` for one that cannot be
-    read.
+    """Print who has which GPUs. A machine that cannot be asked is shown with the reason. Raises
+    `UsageError` for a spec whose instances are rented, `SpecError` for one that cannot be read.
     """
-    uses = asyncio.run(_backend(options).gpu_use())
-    tell({"machines": [_row(use) for use in uses]}, machines_table, json=json)
-
-
-def _backend(options: SpecOptions | None) -> Backend[Any]:
-    if options is None:
-        return by_name("local")(CLUSTERS["local"]())
-    return clusters.of(options.load())
+    this_machine = by_name("local")(CLUSTERS["local"]())
+    backend = this_machine if options is None else clusters.of(options.load())
+    rows = [_row(use) for use in asyncio.run(backend.gpu_use())]
+    tell({"machines": rows}, machines_table, json=json)
 
 
 def _row(use: GpuUse) -> Json:

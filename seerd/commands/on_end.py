@@ -1,7 +1,6 @@
-"""The command of the person's that is run when a run is over: `on_end` of the spec.
-
-The one rule: whatever becomes of it, the run's result and exit status stay what they are. It is
-begun at most once for each end of a run; a file in the run's folder says so before it begins.
+"""The user's command that is run when a run is over: `on_end` of the spec. Whatever becomes of it,
+the run's result and exit status stay. It is begun at most once for each end of a run; a file in the
+run's folder records that before it begins.
 """
 
 from __future__ import annotations
@@ -31,35 +30,38 @@ from seerd.units import format_duration, format_gpu_time
 if TYPE_CHECKING:
     from seerd.runs.runs import Ended
 
-LIMIT_S = 60.0
-"""Seconds that the command may take; then it is killed, with all that it has started."""
-MOST_SAID = 300
-"""Characters of what it has printed that are told if it fails."""
+LIMIT_S = 60.0  # that the command may take; then it is killed, with all that it has started
+MOST_PRINTED = 300  # characters of its output that are printed if it fails
 
 
 def result_of(folder: RunFolder, ended: Ended) -> Json:
-    """Return what `seerd run --json` ends with, after the person's command had it."""
+    """Return what `seerd run --json` ends with, after the user's command has received it."""
     status = run_json.status_of(ended.state, folder.owner() is not None)
-    told = {**run_json.result(ended.state, status), **run_json.leftovers(ended.leftovers)}
+    result = {**run_json.result(ended.state, status), **run_json.leftovers(ended.leftovers)}
     try:
-        at_end(folder, ended.state, told)
+        at_end(folder, ended.state, result)
     except JournalError as error:
         say(f"whether the spec has an on_end is not known: {error}. The run's result stands")
-    return told
+    return result
 
 
-def at_end(folder: RunFolder, state: State, told: Json, limit_s: float = LIMIT_S) -> None:
-    """Run the command of the run's spec, if it has one and was not begun for this end before.
-
-    told     the result, which it gets as JSON on its standard input
-    limit_s  seconds that it may take
+def at_end(folder: RunFolder, state: State, result: Json, limit_s: float = LIMIT_S) -> None:
+    """Run the spec's command, if there is one and it was not begun for this end before; it gets the
+    result as JSON on its standard input.
     """
     setup = wiring.load(folder)
     note = folder.path / f"on_end-{state.clock.seq}.json"
-    if not setup.on_end or not _claim(note):
+    if not setup.on_end:
+        return
+    try:
+        with note.open("x") as file:  # it begins now, unless that was recorded before
+            file.write("{}")
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
         return
     began = time.monotonic()
-    why = _run(setup.on_end, Path(setup.spec_folder), folder, told, limit_s)
+    why = _run(setup.on_end, Path(setup.spec_folder), folder, result, limit_s)
     took_s = round(time.monotonic() - began, 3)
     note.write_text(json.dumps({"command": setup.on_end, "took_s": took_s, "failed": why or None}))
     if why:
@@ -67,8 +69,8 @@ def at_end(folder: RunFolder, state: State, told: Json, limit_s: float = LIMIT_S
 
 
 def catch_up(folder: RunFolder) -> None:
-    """Run the command for an end whose process died before it could. Does nothing while a process
-    runs the run. That the journal is damaged is said by what comes after this.
+    """Run the command for an end whose process died before it could; not while a process runs the
+    run. A damaged journal is reported by what comes after this.
     """
     if folder.owner() is not None:
         return
@@ -78,19 +80,7 @@ def catch_up(folder: RunFolder) -> None:
         at_end(folder, state, run_json.result(state, run_json.status_of(state, alive=False)))
 
 
-def _claim(note: Path) -> bool:
-    """Note that the command begins now; False: that was noted before."""
-    try:
-        with note.open("x") as file:
-            file.write("{}")
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        return False
-    return True
-
-
-def _run(command: str, where: Path, folder: RunFolder, told: Json, limit_s: float) -> str:
+def _run(command: str, where: Path, folder: RunFolder, result: Json, limit_s: float) -> str:
     """Run it by the shell, in a session of its own; return what went wrong, empty if nothing."""
     try:
         process = subprocess.Popen(
@@ -99,14 +89,14 @@ def _run(command: str, where: Path, folder: RunFolder, told: Json, limit_s: floa
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=where if where.is_dir() else folder.path,
-            env={**os.environ, "SEERD_RUN": folder.run, "SEERD_TEXT": in_a_line(told)},
+            env={**os.environ, "SEERD_RUN": folder.run, "SEERD_TEXT": in_a_line(result)},
             start_new_session=True,
         )
     except OSError as error:
         return f"could not be started: {error.strerror}"
     with process:
         try:
-            said, _ = process.communicate(json.dumps(told).encode(), limit_s)
+            output, _ = process.communicate(json.dumps(result).encode(), limit_s)
         except subprocess.TimeoutExpired:
             return f"took longer than {format_duration(limit_s)} and was killed"
         finally:
@@ -116,17 +106,17 @@ def _run(command: str, where: Path, folder: RunFolder, told: Json, limit_s: floa
                 os.killpg(process.pid, signal.SIGKILL)
     if not process.returncode:
         return ""
-    last = printable(said.decode(errors="replace").strip()[-MOST_SAID:])
+    last = printable(output.decode(errors="replace").strip()[-MOST_PRINTED:])
     how = f"ended with exit status {process.returncode}"
     return f"{how}: {last}" if last else how
 
 
-def in_a_line(told: Json) -> str:
-    """Write what has become of the run in one line."""
-    models = [row["best"] for row in told.get("jobs", ())] or [told["best"]]
-    known = ", ".join(f"{best['metric']:.6g} ({best['trial']})" for best in models if best)
-    model = f"best {known}" if known else "no model"
-    how = ENDINGS.get(told["status"], told["status"])
-    took = format_duration(round(told["elapsed_s"]))
-    spent = format_gpu_time(told["gpu_min"] * 60)
-    return printable(f"{told['run']}: {how}; {model}; {took}, {spent}")
+def in_a_line(result: Json) -> str:
+    """Return the end of the run in one line."""
+    models = [row["best"] for row in result.get("jobs", ())] or [result["best"]]
+    best = ", ".join(f"{one['metric']:.6g} ({one['trial']})" for one in models if one)
+    model = f"best {best}" if best else "no model"
+    how = ENDINGS.get(result["status"], result["status"])
+    took = format_duration(round(result["elapsed_s"]))
+    spent = format_gpu_time(result["gpu_min"] * 60)
+    return printable(f"{result['run']}: {how}; {model}; {took}, {spent}")

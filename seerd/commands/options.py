@@ -1,15 +1,12 @@
-"""The options that several commands take, or that are many: each is declared once, as a field.
-
-The one rule: what a command is asked is a value of one of these classes, which also says how the
-command line writes it; `expanded` gives a command the options of the classes that it takes. Nothing
-here costs an import that `--help` would wait for.
+"""The options that several commands take, or that are many: each is declared once, as a field of a
+dataclass. Nothing here costs an import that `--help` would wait for.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from json import dumps
 from pathlib import Path
@@ -22,6 +19,18 @@ if TYPE_CHECKING:
     from seerd.spec.reader import Override
     from seerd.spec.spec import Spec
 
+
+def option(about: str, *names: str, default: Any = None, **how: Any) -> Any:
+    """Return a dataclass field that the command line writes as this option."""
+    return field(default=default, metadata={"option": typer.Option(*names, help=about, **how)})
+
+
+def flag(about: str, *names: str) -> Any:
+    """Return a dataclass field that is False unless the command line has this flag."""
+    return option(about, *names, default=False)
+
+
+# The keys of a spec that have options of their own.
 KEYS = {
     "deadline": "limits.deadline",
     "budget": "limits.budget",
@@ -31,7 +40,6 @@ KEYS = {
     "seed": "policy.seed",
     "provider": "cluster.provider",
 }
-"""The spec's keys that have options of their own."""
 
 Minimize = Literal["cost", "time"]
 SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
@@ -53,7 +61,6 @@ IdealOpt = Annotated[
         help="To the letter of the paper: blind to boot, billing minimum and whole instances.",
     ),
 ]
-
 SetOpt = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,38 +74,23 @@ JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object ins
 
 @dataclass(frozen=True, slots=True)
 class SpecOptions:
-    """One spec or several, and what the command line says instead of them; None: as in the spec."""
+    """One spec or several, and what the command line changes in them; None: as in the spec."""
 
     spec: Path | Sequence[Path]  # its file or files; each command says how it takes them
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="Until the best model is in hand, e.g. 30m.", metavar="TIME"),
-    ] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME"),
-    ] = None
+    deadline: str | None = option("Until the best model is in hand, e.g. 30m.", metavar="TIME")
+    budget: str | None = option("GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")
     cost: CostOpt = None
     # what the plan minimises, which the spec need not limit
-    minimize: Annotated[
-        Minimize | None,
-        typer.Option(
-            help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest "
-            "(RubberBand).",
-        ),
-    ] = None
-    policy: Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")] = None
-    provider: Annotated[
-        str | None, typer.Option(help="Where to run: local, hosts or ec2.", metavar="NAME")
-    ] = None
+    minimize: Minimize | None = option(
+        "Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand)."
+    )
+    policy: str | None = option("Search policy.", metavar="NAME")
+    provider: str | None = option("Where to run: local, hosts or ec2.", metavar="NAME")
     max_gpus: MaxGpusOpt = None
-    seed: Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")] = None
-    like: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Learn from an earlier run: a name, or `last`. Repeatable.", metavar="RUN"
-        ),
-    ] = None
+    seed: int | None = option("Seed of the search.", metavar="N")
+    like: list[str] | None = option(
+        "Learn from an earlier run: a name, or `last`. Repeatable.", metavar="RUN"
+    )
     set_: SetOpt = None
     ideal: IdealOpt = False
 
@@ -139,17 +131,15 @@ class SpecOptions:
         return experiment.load(self.paths, self.overrides())
 
     def complete(self) -> Experiment:
-        """Read what is to be run. Raises what `load` raises, and `UsageError` if a limit is
-        missing.
-        """
+        """Read what is to be run. Raises what `load` raises, and `UsageError` without limits."""
         from seerd.errors import UsageError
         from seerd.spec.experiment import require_limits
 
-        asked = self.load()
-        if asked.is_shared and (self.minimize is not None or self.ideal):
+        experiment = self.load()
+        if experiment.is_shared and (self.minimize is not None or self.ideal):
             raise UsageError("--minimize and --ideal are for one job; several share what there is")
-        require_limits(asked, self.minimize)
-        return asked
+        require_limits(experiment, self.minimize)
+        return experiment
 
     def job(self) -> Spec:
         """Read the only spec. Raises `SpecError` with all mistakes, `UsageError` for a group."""
@@ -162,9 +152,7 @@ class SpecOptions:
 class Shown:
     """How a run is shown; both False: as a live view, if stdout is a terminal."""
 
-    plain: Annotated[
-        bool, typer.Option("--plain", help="One line per event instead of the live view.")
-    ] = False
+    plain: bool = flag("One line per event instead of the live view.", "--plain")
     json: JsonOpt = False
 
 
@@ -172,145 +160,85 @@ class Shown:
 class SimulateOptions:
     """What is simulated; None: as the spec has it."""
 
-    curves: Annotated[
-        Path | None,
-        typer.Option(help="Recorded learning curves, an .npz file.", metavar="FILE"),
-    ] = None
-    policies: Annotated[
-        str | None,
-        typer.Option(help="e.g. seer,asha.", metavar="NAMES", show_default="all"),
-    ] = None
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="One or several, e.g. 15m,30m,60m.", metavar="TIME"),
-    ] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(help="One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME"),
-    ] = None
+    curves: Path | None = option("Recorded learning curves, an .npz file.", metavar="FILE")
+    policies: str | None = option("e.g. seer,asha.", metavar="NAMES", show_default="all")
+    deadline: str | None = option("One or several, e.g. 15m,30m,60m.", metavar="TIME")
+    budget: str | None = option("One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME")
     cost: CostOpt = None
     max_gpus: MaxGpusOpt = None
-    seeds: Annotated[int, typer.Option(help="Runs of each policy.", metavar="N", min=1)] = 5
-    scaling: Annotated[
-        str | None,
-        typer.Option(
-            help="Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.",
-            metavar="TABLE",
-        ),
-    ] = None
-    full_curve: Annotated[
-        str | None,
-        typer.Option(help="How long the median whole curve takes on one GPU.", metavar="TIME"),
-    ] = None
-    stragglers: Annotated[
-        float,
-        typer.Option(
-            help="Attempts take 1 + |z| times as long, z with this deviation.",
-            metavar="SD",
-            min=0,
-        ),
-    ] = 0.0
-    drops: Annotated[
-        float,
-        typer.Option(
-            help="Share of trials that crash in a minute of training.",
-            metavar="SHARE",
-            min=0,
-            max=1,
-        ),
-    ] = 0.0
-    spot: Annotated[
-        str | None,
-        typer.Option(help="Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME"),
-    ] = None
+    seeds: int = option("Runs of each policy.", metavar="N", min=1, default=5)
+    scaling: str | None = option(
+        "Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.", metavar="TABLE"
+    )
+    full_curve: str | None = option(
+        "How long the median whole curve takes on one GPU.", metavar="TIME"
+    )
+    stragglers: float = option(
+        "Attempts take 1 + |z| times as long, z with this deviation.",
+        metavar="SD",
+        min=0,
+        default=0.0,
+    )
+    drops: float = option(
+        "Share of trials that crash in a minute of training.",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        default=0.0,
+    )
+    spot: str | None = option(
+        "Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME"
+    )
     ideal: IdealOpt = False
     set_: SetOpt = None
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw metric against deadline and budget.", metavar="FILE"),
-    ] = None
+    plot: Path | None = option("Draw metric against deadline and budget.", metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True)
 class LogsAsked:
     """What of the logs is printed."""
 
-    lines: Annotated[
-        int,
-        typer.Option("--lines", "-n", help="The last lines of each file.", metavar="N", min=0),
-    ] = 20
-    whole: Annotated[bool, typer.Option("--all", help="Whole files.")] = False
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            "-f",
-            help="Go on with what is printed from now on, until the run is over.",
-        ),
-    ] = False
-    files: Annotated[
-        bool,
-        typer.Option("--files", help="Only list the files, by trial, attempt and rank."),
-    ] = False
+    lines: int = option(
+        "The last lines of each file.", "--lines", "-n", metavar="N", min=0, default=20
+    )
+    whole: bool = flag("Whole files.", "--all")
+    follow: bool = flag(
+        "Go on with what is printed from now on, until the run is over.", "--follow", "-f"
+    )
+    files: bool = flag("Only list the files, by trial, attempt and rank.", "--files")
 
 
 @dataclass(frozen=True, slots=True)
 class NewLimits:
     """Limits of a run that goes on; with a `+` in front what is added. None: as it is."""
 
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            help="A new deadline, e.g. 2h, or how much longer, e.g. +10m.", metavar="TIME"
-        ),
-    ] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="A new budget, e.g. 600gpu-min, or how much more, e.g. +60gpu-min.",
-            metavar="GPU-TIME",
-        ),
-    ] = None
-    cost: Annotated[
-        str | None,
-        typer.Option(help="A new limit in money, e.g. '$40', or '+$10'.", metavar="MONEY"),
-    ] = None
+    deadline: str | None = option(
+        "A new deadline, e.g. 2h, or how much longer, e.g. +10m.", metavar="TIME"
+    )
+    budget: str | None = option(
+        "A new budget, e.g. 600gpu-min, or how much more, e.g. +60gpu-min.", metavar="GPU-TIME"
+    )
+    cost: str | None = option("A new limit in money, e.g. '$40', or '+$10'.", metavar="MONEY")
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
     """A job that is to share a run; None: as its spec has it."""
 
-    name: Annotated[
-        str | None, typer.Option(help="The job's name in the run; default: its spec's.")
-    ] = None
-    owner: Annotated[str | None, typer.Option(help="For whom the job is.")] = None
-    weight: Annotated[
-        float | None, typer.Option(help="The job's share beside the others'; default: 1.")
-    ] = None
-    target: Annotated[float | None, typer.Option(help="The metric with which the job is over.")] = (
-        None
-    )
-    budget: Annotated[
-        str | None, typer.Option(help="Its most GPU time, e.g. 2gpu-h; default: what is left.")
-    ] = None
-    max_gpus: Annotated[
-        int | None, typer.Option(help="The most GPUs that it has at once; default: all.")
-    ] = None
+    name: str | None = option("The job's name in the run; default: its spec's.")
+    owner: str | None = option("For whom the job is.")
+    weight: float | None = option("The job's share beside the others'; default: 1.")
+    target: float | None = option("The metric with which the job is over.")
+    budget: str | None = option("Its most GPU time, e.g. 2gpu-h; default: what is left.")
+    max_gpus: int | None = option("The most GPUs that it has at once; default: all.")
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
     """How the user agrees that something is removed."""
 
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only show what would be removed, and its size."),
-    ] = False
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal."),
-    ] = False
+    dry_run: bool = flag("Only show what would be removed, and its size.", "--dry-run")
+    yes: bool = flag("Do not ask; needed where there is no terminal.", "--yes", "-y")
     json: JsonOpt = False
 
 
@@ -318,86 +246,40 @@ class Consent:
 class ReportOptions:
     """What is written of a report."""
 
-    to: Annotated[
-        Path | None,
-        typer.Option(help="The page.", metavar="FILE", show_default="RUN.html"),
-    ] = None
-    png: Annotated[
-        Path | None,
-        typer.Option(help="Put the pictures into this folder as PNG.", metavar="DIR"),
-    ] = None
-    pdf: Annotated[
-        Path | None,
-        typer.Option(help="Put the pictures into this folder as PDF.", metavar="DIR"),
-    ] = None
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", help="Write the page anew every 10 s, until the run is over."),
-    ] = False
+    to: Path | None = option("The page.", metavar="FILE", show_default="RUN.html")
+    png: Path | None = option("Put the pictures into this folder as PNG.", metavar="DIR")
+    pdf: Path | None = option("Put the pictures into this folder as PDF.", metavar="DIR")
+    follow: bool = flag("Write the page anew every 10 s, until the run is over.", "--follow")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Where a run is exported to, by what is written there."""
 
-    csv: Annotated[
-        Path | None,
-        typer.Option(help="Tables as CSV, into this folder.", metavar="DIR"),
-    ] = None
-    parquet: Annotated[
-        Path | None,
-        typer.Option(help="The same tables as Parquet.", metavar="DIR"),
-    ] = None
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(help="TensorBoard's event files.", metavar="DIR"),
-    ] = None
-    mlflow: Annotated[
-        str | None,
-        typer.Option(help="MLflow: a server, or a database of its own.", metavar="URI"),
-    ] = None
-    optuna: Annotated[
-        str | None,
-        typer.Option(help="A study in a storage of Optuna's.", metavar="URL"),
-    ] = None
-    wandb: Annotated[
-        Path | None,
-        typer.Option(help="Weights & Biases: a folder for `wandb sync`.", metavar="DIR"),
-    ] = None
+    csv: Path | None = option("Tables as CSV, into this folder.", metavar="DIR")
+    parquet: Path | None = option("The same tables as Parquet.", metavar="DIR")
+    tensorboard: Path | None = option("TensorBoard's event files.", metavar="DIR")
+    mlflow: str | None = option("MLflow: a server, or a database of its own.", metavar="URI")
+    optuna: str | None = option("A study in a storage of Optuna's.", metavar="URL")
+    wandb: Path | None = option("Weights & Biases: a folder for `wandb sync`.", metavar="DIR")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
     """What the command line says of an image; None: as the spec has it."""
 
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="Image to begin with: ami-... or ssm:/path.",
-            metavar="IMAGE",
-            show_default="the spec's",
-        ),
-    ] = None
-    instance_type: Annotated[
-        str | None,
-        typer.Option(
-            help="What to build it on; a cheap type with a GPU will do.",
-            metavar="TYPE",
-            show_default="the spec's first",
-        ),
-    ] = None
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="What the image is called.",
-            metavar="NAME",
-            show_default="seerd-NAME-DATE",
-        ),
-    ] = None
-    data: Annotated[
-        bool,
-        typer.Option("--data", help="Put train.data into the image, in /opt/seerd/data."),
-    ] = False
+    base: str | None = option(
+        "Image to begin with: ami-... or ssm:/path.", metavar="IMAGE", show_default="the spec's"
+    )
+    instance_type: str | None = option(
+        "What to build it on; a cheap type with a GPU will do.",
+        metavar="TYPE",
+        show_default="the spec's first",
+    )
+    name: str | None = option(
+        "What the image is called.", metavar="NAME", show_default="seerd-NAME-DATE"
+    )
+    data: bool = flag("Put train.data into the image, in /opt/seerd/data.", "--data")
 
 
 class Only:
@@ -420,18 +302,21 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         only = next((mark for mark in marks if isinstance(mark, Only)), Only())
-        taken = [field for field in fields(kind) if field.name in only.names or not only.names]
-        annotations = get_type_hints(kind, include_extras=True) | only.instead
-        groups[parameter.name] = kind, [field.name for field in taken]
-        options += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=annotations[field.name],
+        taken = [one for one in fields(kind) if one.name in only.names or not only.names]
+        groups[parameter.name] = kind, [one.name for one in taken]
+        types = get_type_hints(kind, include_extras=True)
+        for one in taken:
+            annotation = types[one.name]
+            if "option" in one.metadata:
+                annotation = Annotated[annotation, one.metadata["option"]]
+            options.append(
+                inspect.Parameter(
+                    one.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if one.default is MISSING else one.default,
+                    annotation=only.instead.get(one.name, annotation),
+                )
             )
-            for field in taken
-        ]
 
     @wraps(command)
     def called(**values: Any) -> None:

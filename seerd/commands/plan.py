@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
-    """Print the plan for a run.
-
-    Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
-    """
+    """Print the plan. Raises `UsageError`, and `LimitsError` if the limits fit nothing."""
     experiment, ideal = asked.complete(), asked.ideal
     jobs = tuple(earlier.informed(job, home) for job in experiment.jobs)
     experiment = replace(experiment, jobs=jobs)
@@ -34,10 +31,10 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
         others = {} if asked.minimize else plans.others_of(experiment, home, quote, ideal=ideal)
         single = not experiment.is_shared
         configs = first_configs(planned.problem, jobs[0].goal.mode) if single else []
-    tell(plan_json(planned, others, configs), _page, json=json)
 
+    def view(plan: Json) -> RenderableType:
+        from seerd.telling.plan_table import plan_view
 
-def _page(told: Json) -> RenderableType:
-    from seerd.telling.plan_table import plan_view
+        return plan_view(plan)
 
-    return plan_view(told)
+    tell(plan_json(planned, others, configs), view, json=json)

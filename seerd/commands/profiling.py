@@ -1,8 +1,4 @@
-"""`seerd profile`: which run it begins, and what it makes of that run's journal.
-
-The one rule: the run is an ordinary one; only its policy, and what is made of its journal, are
-different.
-"""
+"""`seerd profile`: an ordinary run, whose policy and result are of their own."""
 
 from __future__ import annotations
 
@@ -35,10 +31,8 @@ LONGEST_NAME = 64
 
 
 def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> Spec:
-    """Make the spec of the run that measures, with a policy of its own.
-
-    On machines that are not rented, if no budget was given, it has one that cannot be used up by
-    the deadline.
+    """Return the spec of the run that measures. On machines that are not rented, if no budget was
+    given, it has one that lasts until the deadline.
     """
     limits = spec.limits
     if not budget_given and not cluster.per_instance:
@@ -54,18 +48,17 @@ def aim(folder: RunFolder, spec: Spec, quote: Quote) -> None:
 
 
 def finish(folder: RunFolder, state: State) -> Json:
-    """Keep the profile that the run has measured, and return the object of `profile --json`.
-
-    Raises `NothingMeasuredError` if no trial has reported.
+    """Keep the profile that the run has measured, and return the object of `profile --json`. Raises
+    `NothingMeasuredError` if no trial has reported.
     """
     target = msgspec.json.decode(folder.target.read_bytes(), type=Target)
     with Journal.open(folder.journal, read_only=True) as journal:
-        found = measured((entry.event, entry.commands) for entry in journal.entries())
+        times = measured((entry.event, entry.commands) for entry in journal.entries())
         ended = datetime.fromtimestamp(journal.origin + state.now, UTC)
-    if not found.report_s:
+    if not times.report_s:
         raise NothingMeasuredError(_why_nothing(state))
-    notes = tuple(_missing(state, set(found.report_s)))
-    kept = kept_of(target, found, folder.run, ended.isoformat(timespec="seconds"), notes)
+    notes = tuple(_missing(state, set(times.report_s)))
+    kept = kept_of(target, times, folder.run, ended.isoformat(timespec="seconds"), notes)
     return {
         "status": status_of(state, alive=False),
         "elapsed_s": round(state.now, 3),
@@ -81,21 +74,16 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
     if not missing:
         return
     what = f"not measured: {' and '.join(map(str, missing))} GPUs"
-    failed = next(_failed(state), None)
-    if failed is not None:
-        last = f" ({printable(failed.tail[-1])})" if failed.tail else ""
-        yield (
-            f"{what}, since {failed.id} {failed.why}{last}; "
-            f"look at: seerd logs {state.facts.run} {failed.id}"
-        )
+    if failed := _failed(state):
+        trial, logs = failed[0], f"seerd logs {state.facts.run} {failed[0].id}"
+        last = f" ({printable(trial.tail[-1])})" if trial.tail else ""
+        yield f"{what}, since {trial.id} {trial.why}{last}; look at: {logs}"
     else:
-        yield (
-            f"{what}, since {ENDINGS[state.end.status or 'failed']}; give more time with --deadline"
-        )
+        how = ENDINGS[state.end.status or "failed"]
+        yield f"{what}, since {how}; give more time with --deadline"
 
 
 def _why_nothing(state: State) -> str:
-    """Explain why nothing was measured, so that a person can correct it."""
     from seerd.telling.summary import failure_lines
 
     failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
@@ -109,9 +97,6 @@ def _why_nothing(state: State) -> str:
     )
 
 
-def _failed(state: State) -> Iterator[Trial]:
-    return (
-        trial
-        for trial in state.trials.values()
-        if trial.phase is TrialPhase.FAILED or trial.crashes
-    )
+def _failed(state: State) -> list[Trial]:
+    trials = state.trials.values()
+    return [trial for trial in trials if trial.phase is TrialPhase.FAILED or trial.crashes]

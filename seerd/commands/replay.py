@@ -1,19 +1,19 @@
-"""`seerd replay`: tells of a whole run, of one trial, or of one moment.
-
-The one rule: the whole journal is read and decided again, whatever part of it is told. Where this
-version would decide otherwise, the explanation is of what was recorded.
+"""`seerd replay`: explains a whole run, one trial, or one moment. The whole journal is read and
+decided again in any case. Where this version would decide otherwise, the explanation is of what was
+recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Group, RenderableType
 
 from seerd.commands.common import tell
-from seerd.core.again import DecidingAgain, Difference
+from seerd.core.again import DecidingAgain
 from seerd.core.state import State, Trial
 from seerd.errors import UsageError
 from seerd.planner.trial_ids import same_trial
@@ -31,36 +31,33 @@ from seerd.telling.working import working
 from seerd.units import count, parse_duration
 from seerd.version import VERSION
 
-MOST_SHOWN = 500
-"""The most characters of a decision that are shown."""
+MOST_SHOWN = 500  # characters of a decision
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a run is told; both None: to its end."""
+    """Until when a run is explained; both None: to its end."""
 
     at_s: float | None = None  # seconds since the run began
     event: int | None = None  # number of an event
 
     def before(self, entry: Entry) -> bool:
-        """Tell whether an entry is later than this moment."""
+        """Return whether an entry is later than this moment."""
         if self.event is not None:
             return entry.seq > self.event
         return self.at_s is not None and entry.event.at > self.at_s
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What is told."""
+class Replayed(NamedTuple):
+    """An explanation."""
 
     told: Json  # for scripts
     page: RenderableType  # for people
 
 
 def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:
-    """Tell of a run, one trial or one moment.
-
-    Raises `JournalError` if the journal cannot be read, `UsageError` for what it does not have.
+    """Explain a run, one trial or one moment. Raises `JournalError` if the journal cannot be read,
+    `UsageError` for what it does not have.
     """
     until = moment_of(at) if at is not None else None
     reading = working("reading the run, and deciding again")
@@ -81,21 +78,42 @@ def moment_of(text: str) -> Moment:
 
 
 def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Replayed:
-    """Read the journal, decide again, and return what there is to tell.
-
-    `alive`: whether a process runs the run. Raises `JournalError`, `UsageError`.
+    """Read the journal, decide again, and return the explanation. `alive`: whether a process runs
+    the run. Raises `JournalError`, `UsageError`.
     """
     state, entries = begin(journal)
     again = DecidingAgain()
     timeline = Timeline(again.follow)
     rest = _walk(state, entries, timeline, until)
     moment_s = _moment(state, until, later=bool(rest))
-    replayed = _tell(timeline, state, trial, moment_s, status_of(state, alive))
+    if trial is not None:
+        told = trial_json(_trial(state, trial), timeline, state)
+        page = trial_page(told)
+    elif moment_s is not None:
+        told = moment_json(moment_s, timeline, state)
+        page = moment_page(told, state)
+    else:
+        told = timeline_json(timeline, state, status_of(state, alive))
+        page = timeline_page(timeline, state)
     rest += entries if rest else ()
     follow(state, rest, again.follow)
     commands = timeline.commands + sum(len(entry.commands) for entry in rest)
-    compared = _compared(again.difference, journal.version, state.clock.seq, commands)
-    return Replayed({**replayed.told, **compared.told}, Group(replayed.page, compared.page))
+    events, difference = state.clock.seq, again.difference
+    told |= {"events": events, "commands": commands, "same": True, "difference": None}
+    replayed = f"replayed {count(events, 'event')}"
+    verdict = f"{replayed}: the same {count(commands, 'command')} came out"
+    if difference is not None:
+        was, now = msgspec.to_builtins((difference.was, difference.would_be))
+        other = {"event": difference.seq, "recorded": was, "now": now}
+        told |= {"same": False, "difference": other}
+        verdict = (
+            f"{replayed}; after event {difference.seq} something else would be decided now than "
+            "then, and is told as it was then:\n"
+            f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
+            f"The journal was begun by seerd {journal.version or '(it does not say which)'}, "
+            f"this is seerd {VERSION}."
+        )
+    return Replayed(told, Group(page, wrapped(verdict)))
 
 
 def _walk(
@@ -113,7 +131,7 @@ def _walk(
 
 
 def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
-    """Return the moment to tell of, seconds since the run began; at most the journal's end."""
+    """Return the moment to explain, seconds since the run began; at most the journal's end."""
     if until is None:
         return None
     if until.event is not None:
@@ -124,57 +142,18 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
     return until.at_s if later else state.now
 
 
-def _tell(
-    timeline: Timeline, state: State, trial: str | None, moment_s: float | None, status: str
-) -> Replayed:
-    if trial is not None:
-        told = trial_json(_trial(state, trial), timeline, state)
-        return Replayed(told, trial_page(told))
-    if moment_s is not None:
-        told = moment_json(moment_s, timeline, state)
-        return Replayed(told, moment_page(told, state))
-    return Replayed(timeline_json(timeline, state, status), timeline_page(timeline, state))
-
-
 def _trial(state: State, name: str) -> Trial:
     """Find a trial by its name, with or without its zeros. Raises `UsageError` if there is none."""
     for trial in state.trials.values():
         if same_trial(trial.id, name):
             return trial
-    known = list(state.trials)
-    some = f"; there are {known[0]} to {known[-1]}" if known else "; it has none yet"
-    raise UsageError(f"{state.facts.run} has no trial {name}{some}")
+    ids = list(state.trials)
+    some = f"there are {ids[0]} to {ids[-1]}" if ids else "it has none yet"
+    raise UsageError(f"{state.facts.run} has no trial {name}; {some}")
 
 
-# ------------------------------------------------------------ what came out
-
-
-def _compared(difference: Difference | None, version: str, events: int, commands: int) -> Replayed:
-    """Return what came of deciding again."""
-    result: Json = {"events": events, "commands": commands, "same": True, "difference": None}
-    read, came = count(events, "event"), count(commands, "command")
-    page = f"replayed {read}: the same {came} came out"
-    if difference is not None:
-        was, now = msgspec.to_builtins((difference.was, difference.would_be))
-        other = {"event": difference.seq, "recorded": was, "now": now}
-        result |= {"same": False, "difference": other}
-        page = f"replayed {read}; {_other(difference, version)}"
-    return Replayed(result, wrapped(page))
-
-
-def _other(difference: Difference, version: str) -> str:
-    """Tell the first decision that would be another one now, and which versions decided."""
-    return (
-        f"after event {difference.seq} something else would be decided now than then, "
-        "and is told as it was then:\n"
-        f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
-        f"The journal was begun by seerd {version or '(it does not say which)'}, "
-        f"this is seerd {VERSION}."
-    )
-
-
-def _shown(one: object) -> str:
-    text = "nothing more" if one is None else printable(str(one))
+def _shown(decision: object) -> str:
+    text = "nothing more" if decision is None else printable(str(decision))
     left_out = len(text) - MOST_SHOWN
     if left_out <= 0:
         return text

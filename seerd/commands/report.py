@@ -1,7 +1,4 @@
-"""`seerd report`: one page on a run, or on several beside each other.
-
-The one rule: it only reads runs; what it writes is where the person says.
-"""
+"""`seerd report`: one page on a run, or on several beside each other. It only reads runs."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from pathlib import Path
 from seerd.commands.options import ReportOptions
 from seerd.core.state import State
 from seerd.errors import UsageError
-from seerd.planner.model import Limits
 from seerd.shell.home import RunFolder
 from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.harmless import harmless
@@ -38,11 +34,11 @@ def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:
     to = _page_of(options.to, f"{folder.run}.html")
     while True:
         with working("reading the run, and drawing"):
-            told = read(folder)
-            made = RunReport(told)
+            run = read(folder)
+            made = RunReport(run)
             page = made.page()
         _write(to, page)
-        if not options.follow or told.status != "running":
+        if not options.follow or run.status != "running":
             break
         time.sleep(AGAIN_S)
     for place, ending in ((options.png, ".png"), (options.pdf, ".pdf")):
@@ -57,65 +53,59 @@ def read(folder: RunFolder) -> ReadRun:
 
 
 def as_read(folder: RunFolder, run: RunHistory) -> ReadRun:
-    """Put what was read of a run together with what else its report says."""
+    """Return a run's history with what else its report shows."""
     state = run.state
     status = status_of(state, folder.owner() is not None)
-    return ReadRun(run.timeline, state, status, _specs(folder, state), _command(state))
-
-
-def _specs(folder: RunFolder, state: State) -> str:
-    """Return the run's spec; where jobs share the run, the group and the spec of each job."""
-    there = sorted(folder.specs.glob("*.toml")) if folder.specs.is_dir() else []
-    of_jobs = [one for one in there if one.stem in state.jobs]
+    # The run's spec; where jobs share the run, the group and the spec of each job.
+    specs = sorted(folder.specs.glob("*.toml")) if folder.specs.is_dir() else []
     parts = [folder.spec.read_text(errors="replace")] if folder.spec.is_file() else []
-    parts += [f"\n# {one.name}\n{one.read_text(errors='replace')}" for one in of_jobs]
-    return "".join(parts)
+    parts += [
+        f"\n# {spec.name}\n{spec.read_text(errors='replace')}"
+        for spec in specs
+        if spec.stem in state.jobs
+    ]
+    return ReadRun(run.timeline, state, status, "".join(parts), _command(state))
 
 
 def _command(state: State) -> str:
-    """Return what runs this spec again; all else that the command line gave stands in the spec."""
+    """Return the command that runs this spec again; all other options are in the spec."""
     facts = state.facts
-    given = {"--minimize": facts.minimize} if facts.minimize else _limits(facts.problem.limits)
-    params = facts.problem.params
+    limits, params = facts.problem.limits, facts.problem.params
+    options: dict[str, str] = {}
+    if facts.minimize:  # the user's limits are in the spec, and the others follow from the plan
+        options["--minimize"] = facts.minimize
+    else:
+        options["--deadline"] = f"{limits.deadline_s:.10g}s"
+        if math.isfinite(limits.budget_gpu_s):
+            options["--budget"] = f"{limits.budget_gpu_s / 60:.10g}gpu-min"
+        if limits.cost_usd is not None:
+            options["--cost"] = f"${limits.cost_usd:.10g}"
     if not facts.jobs:
-        given |= {"--policy": params.name, "--seed": str(params.seed)}
-    words = [word for option in given.items() for word in option]
+        options |= {"--policy": params.name, "--seed": str(params.seed)}
+    words = [word for option in options.items() for word in option]
     spec = "group.toml" if facts.jobs else "spec.toml"
     return shlex.join(["seerd", "run", spec, *words, *["--ideal"] * facts.ideal])
 
 
-def _limits(limits: Limits) -> dict[str, str]:
-    """Return the options that say these limits. Where something is minimised, those that the person
-    gave are in the spec, and the others follow from the plan.
-    """
-    given = {"--deadline": f"{limits.deadline_s:.10g}s"}
-    if math.isfinite(limits.budget_gpu_s):
-        given["--budget"] = f"{limits.budget_gpu_s / 60:.10g}gpu-min"
-    if limits.cost_usd is not None:
-        given["--cost"] = f"${limits.cost_usd:.10g}"
-    return given
-
-
 def _compare(folders: Sequence[RunFolder], to: Path) -> None:
     with working("reading the runs"):
-        found = [read(folder) for folder in folders]
-    shared = [one.state.facts.run for one in found if one.state.facts.jobs]
-    if shared:
+        runs = [read(folder) for folder in folders]
+    facts = [run.state.facts for run in runs]
+    if shared := [one.run for one in facts if one.jobs]:
         raise UsageError(
             f"jobs share {' and '.join(shared)}: only runs of one job are compared with each other"
         )
-    metrics = {told.state.facts.metric for told in found}
+    metrics = {one.metric for one in facts}
     if len(metrics) > 1:
         raise UsageError(f"these runs have different metrics: {', '.join(sorted(metrics))}")
-    if len({told.state.facts.mode for told in found}) > 1:
+    if len({one.mode for one in facts}) > 1:
         raise UsageError(f"in some of these runs more {metrics.pop()} is better, in others less")
     with working("drawing"):
-        page = comparison(found)
+        page = comparison(runs)
     _write(to, page)
 
 
 def _page_of(to: Path | None, otherwise: str) -> Path:
-    """Return where the page goes. Raises `UsageError` for a folder."""
     if to is None:
         return Path(otherwise)
     if not to.name or to.is_dir():
@@ -124,7 +114,7 @@ def _page_of(to: Path | None, otherwise: str) -> Path:
 
 
 def _write(to: Path, page: str) -> None:
-    """Put the page into its place at once, so that a browser never loads half of it."""
+    """Write the page in one step, so that a browser never loads half of it."""
     part = to.with_name(f".{to.name}.part")
     try:
         part.write_text(page, encoding="utf-8")

@@ -1,12 +1,12 @@
-"""`seerd run`, `resume` and `profile`: from what was asked for to the end of the run.
-
-The one rule: what a run is told and asked in a terminal is here; how it begins is in
-`seerd/commands/beginning.py`, which `seerd.run` shares.
+"""`seerd run`, `resume` and `profile` in a terminal; how a run begins is in `beginning.py`, which
+`seerd.run` shares.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import re
 import signal
 import sys
 import time
@@ -33,54 +33,75 @@ if TYPE_CHECKING:
     from seerd.shell.journal import Entry
     from seerd.spec.experiment import Experiment
 
-DEADLINE = "5m"
-"""The deadline of `seerd profile`, if none is given."""
+DEADLINE = "5m"  # of `seerd profile`, if none is given
+NAMED = re.compile(r"(.+)-\d{8}-\d{6}-[0-9a-f]{4}")  # the id of a run: its name comes first
 
 
 def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = False) -> None:
-    """Tune within the limits.
-
-    unless_running  do nothing if a run of the same name is under way
-
-    Raises `typer.Exit` with the exit code, and `SeerdError` if no run begins.
+    """Tune within the limits. Raises `typer.Exit` with the exit code, and `SeerdError` if no run
+    begins.
     """
-    if not unless_running:
-        _run(asked, home, shown)
-        return
-    from seerd.commands.alone import alone
-
-    with alone(home, asked.load().name) as other:
-        if other is None:
-            _run(asked, home, shown)
+    with alone(home, asked.load().name) if unless_running else contextlib.nullcontext() as other:
+        if other is not None:
+            nothing = {"started": False, "why": other}
+            tell(nothing, lambda _: f"nothing was started: {other}", json=shown.json)
             return
-        tell(
-            {"started": False, "why": other},
-            lambda told: f"nothing was started: {told['why']}",
-            json=shown.json,
-        )
+        experiment = asked.complete()
+        with _in_time(experiment.limits.deadline_s):
+            experiment, quote = beginning.placed(experiment, home, say)
+            folder, state = _create(experiment, home, quote, asked)
+        _begin(folder, state, shown)
 
 
-def _run(asked: SpecOptions, home: Home, shown: Shown) -> None:
-    experiment = asked.complete()
-    with _in_time(experiment.limits.deadline_s):
-        experiment, quote = beginning.placed(experiment, home, say)
-        folder, state = _create(experiment, home, quote, asked)
-    _begin(folder, state, shown)
+@contextlib.contextmanager
+def alone(home: Home, name: str) -> Iterator[str | None]:
+    """Yield None if no run of this name goes on in this home, and keep others that ask from
+    beginning until the block ends; else yield a sentence on the one that does.
+
+    The lock is the system's: it ends with the process, however that ends. A run that was begun
+    without asking is found by its own lock. Raises `UsageError` if the home cannot be used.
+    """
+    path = home.path / ".names" / name
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = path.open("w")
+    except OSError as error:
+        from seerd.errors import UsageError
+
+        raise UsageError(
+            f"the folder of all runs, {home.path}, cannot be used: {error.strerror}; name "
+            "another one with --home or SEERD_HOME"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield _running(home, name) or f"a run of the name {name} is just beginning"
+            return
+        yield _running(home, name)
+
+
+def _running(home: Home, name: str) -> str | None:
+    for folder in home.runs():
+        named = NAMED.fullmatch(folder.run)
+        if named and named[1] == name and (owner := folder.owner()) is not None:
+            return f"{folder.run} is running (process {owner})"
+    return None
 
 
 @contextlib.contextmanager
 def _in_time(deadline_s: float | None) -> Iterator[None]:
-    """End the block, and the command, when it is too late for a trial to start by the deadline.
-    Raises `LimitsError` then.
+    """End the block and the command with `LimitsError` when it is too late for a trial to start by
+    the deadline.
     """
     if deadline_s is None:
         yield
         return
-    least_s = beginning.latest_s(deadline_s)
 
     def too_late(*_: object) -> None:
         raise beginning.too_late(deadline_s, time.time() - STARTED)
 
+    least_s = beginning.latest_s(deadline_s)
     # A deadline that is too short for any machine is refused by the plan, which says how long it
     # must be.
     latest_s = deadline_s - (least_s if deadline_s > least_s + 0.5 else 0.0)
@@ -94,9 +115,8 @@ def _in_time(deadline_s: float | None) -> Iterator[None]:
 
 
 def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
-    """Continue a run, from so many events of a damaged journal if `up_to` is given.
-
-    Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on.
+    """Continue a run; `up_to`: from so many events of a damaged journal. Raises `typer.Exit` with
+    the exit code, `SeerdError` if it cannot go on.
     """
     from seerd.commands import on_end
     from seerd.runs import edits, runs
@@ -152,15 +172,13 @@ def _begin(folder: RunFolder, state: State, shown: Shown) -> None:
 
 
 def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -> None:
-    """Show the run, then its result and what is left of it. Raises `typer.Exit` with the exit
-    code.
-    """
+    """Show the run, its result and what is left. Raises `typer.Exit` with the exit code."""
     from seerd.commands.exporting import exporting
     from seerd.runs import unstored
 
     with exporting(folder), _watcher(folder, shown) as watcher:
         ended = work(watcher)
-    code = _tell_result(folder, ended, shown)
+    code = _print_result(folder, ended, shown)
     sys.stdout.flush()
     for line in unstored.note(folder, ended.state):
         say(line)
@@ -173,8 +191,8 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
     raise typer.Exit(1 if ended.leftovers.costing else code)
 
 
-def _tell_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
-    """Show what came of the run; return its exit code."""
+def _print_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
+    """Print the result; return the exit code."""
     from seerd.commands import on_end
     from seerd.telling import run_json
 
@@ -186,46 +204,38 @@ def _tell_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
 
         tell(profiling.finish(folder, state), profile_view, json=shown.json)
         return 0
-    tell(on_end.result_of(folder, ended), lambda _: _summary(state), json=shown.json)
+
+    def view(_: object) -> RenderableType:
+        from seerd.telling.summary import summary
+
+        return summary(state)
+
+    tell(on_end.result_of(folder, ended), view, json=shown.json)
     return code
-
-
-def _summary(state: State) -> RenderableType:
-    from seerd.telling.summary import summary
-
-    return summary(state)
 
 
 @contextlib.contextmanager
 def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
-    """Choose how a run is shown: a live view on a terminal, else lines (on stderr if stdout has
-    JSON).
-    """
+    """Choose how a run is shown: a live view, or lines (on stderr if stdout has JSON)."""
     from seerd.commands.watch import drawable
 
     if shown.json or shown.plain or not drawable():
+        from seerd.core.lifecycle import RunPhase
         from seerd.telling.watch import lines_to
 
         lines = lines_to(folder, sys.stderr if shown.json else sys.stdout)
-        yield lines if shown.json else _ready_for_its_end(lines)
+
+        def watch(state: State, now_s: float, entries: list[Entry]) -> None:
+            # Import what shows the result while trials save: later, a busy machine has no time.
+            if state.phase is not RunPhase.RUNNING:
+                import rich.console  # noqa: F401
+
+                import seerd.telling.summary  # noqa: F401
+            lines(state, now_s, entries)
+
+        yield lines if shown.json else watch
         return
-    from seerd.telling.live.viewer import (
-        live_watcher,  # rich costs more to import than lines need
-    )
+    from seerd.telling.live.viewer import live_watcher  # rich costs more than lines need
 
     with live_watcher(folder) as watcher:
         yield watcher
-
-
-def _ready_for_its_end(watcher: Watcher) -> Watcher:
-    """Import what shows the result while trials save: later, a busy machine has no time for it."""
-    from seerd.core.lifecycle import RunPhase
-
-    def watch(state: State, now_s: float, entries: list[Entry]) -> None:
-        if state.phase is not RunPhase.RUNNING:
-            import rich.console  # noqa: F401
-
-            import seerd.telling.summary  # noqa: F401
-        watcher(state, now_s, entries)
-
-    return watch

@@ -1,7 +1,4 @@
-"""`seerd list`, `show` and `ledger`: what is known of runs, over or not.
-
-The one rule: these commands only read, so they never disturb a run.
-"""
+"""`seerd list`, `show` and `ledger`: what is recorded of runs. These commands only read."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from seerd.commands.common import say, tell
-from seerd.core.state import State
 from seerd.errors import JournalError
 from seerd.runs import reading, unstored
 from seerd.shell.home import Home, RunFolder
@@ -26,7 +22,13 @@ def list_runs(home: Home, *, json: bool) -> None:
     """Print all runs, the newest last; one whose journal cannot be read is listed as unreadable."""
     with working("reading all runs"):
         rows = [_row(folder) for folder in home.runs()]
-    tell({"runs": rows}, _runs, json=json)
+
+    def view(listed: Json) -> RenderableType:
+        from seerd.telling.tables import runs_table
+
+        return runs_table(listed["runs"])
+
+    tell({"runs": rows}, view, json=json)
 
 
 def _row(folder: RunFolder) -> Json:
@@ -35,23 +37,24 @@ def _row(folder: RunFolder) -> Json:
         state = reading.read(folder)
     except JournalError as error:
         return {**run_json.unreadable(folder.run, str(error)), "began": None}
-    return {**run_json.listed(state, _status(folder, state)), "began": began}
-
-
-def _status(folder: RunFolder, state: State) -> str:
-    return run_json.status_of(state, folder.owner() is not None)
+    status = run_json.status_of(state, folder.owner() is not None)
+    return {**run_json.listed(state, status), "began": began}
 
 
 def show(folder: RunFolder, *, every: bool, json: bool) -> None:
-    """Print what a run has tried, and its best model. Raises `JournalError`.
-
-    every  all trials, not only the best ones
+    """Print the best trials of a run, or all of them (`every`), and its best model. Raises
+    `JournalError`.
     """
     with working(f"reading {folder.run}"):
         state = reading.read(folder)
     alive = folder.owner() is not None
-    told = run_json.details(state, run_json.status_of(state, alive))
-    tell(told, lambda _: _summary(state, alive=alive, every=every), json=json)
+
+    def view(_: Json) -> RenderableType:
+        from seerd.telling.summary import MOST_ROWS, summary
+
+        return summary(state, alive=alive, most=None if every else MOST_ROWS)
+
+    tell(run_json.details(state, run_json.status_of(state, alive)), view, json=json)
     for line in unstored.note(folder, state) if state.finished else ():
         say(line)
 
@@ -61,22 +64,10 @@ def ledger(folder: RunFolder, *, json: bool) -> None:
     with working(f"reading {folder.run}"):
         state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
-    tell(run_json.ledger(state, now_s), _ledger, json=json)
 
+    def view(charges: Json) -> RenderableType:
+        from seerd.telling.tables import ledger_table
 
-def _runs(told: Json) -> RenderableType:
-    from seerd.telling.tables import runs_table
+        return ledger_table(charges)
 
-    return runs_table(told["runs"])
-
-
-def _ledger(told: Json) -> RenderableType:
-    from seerd.telling.tables import ledger_table
-
-    return ledger_table(told)
-
-
-def _summary(state: State, *, alive: bool, every: bool) -> RenderableType:
-    from seerd.telling.summary import MOST_ROWS, summary
-
-    return summary(state, alive=alive, most=None if every else MOST_ROWS)
+    tell(run_json.ledger(state, now_s), view, json=json)

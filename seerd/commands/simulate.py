@@ -1,7 +1,5 @@
-"""`seerd simulate`: from a spec, a file of curves and options to a study.
-
-The one rule: what the command line does not say comes from the spec; what the spec does not say
-either comes from the SEER paper's setting.
+"""`seerd simulate` of one job: every policy under every pair of limits, with every seed. A run
+depends only on its setting, problem and seed, so the answer is the same on any number of cores.
 """
 
 from __future__ import annotations
@@ -9,9 +7,11 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import typer
@@ -21,32 +21,61 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seerd.backends.base import Machine
 from seerd.commands.common import tell
 from seerd.commands.options import SimulateOptions
-from seerd.commands.study import Study, row_json, rows, runs
+from seerd.commands.workers import given, workers
 from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.profile import Profile
-from seerd.planner.scaling import Scaling, parse_scaling
-from seerd.planner.space import Space
+from seerd.planner.scaling import parse_scaling
 from seerd.planning.facts import budget_of, most_gpus, with_t_min
 from seerd.planning.machine import this_machine
+from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.sim.curves import Curves, load_curves
-from seerd.sim.setting import Faults, alone
+from seerd.sim.setting import Faults, Outcome, Setting, alone, problem_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, SpecLimits
 from seerd.telling import study_table
 from seerd.units import count, parse_duration, parse_gpu_time, parse_money
 
+# Most GPUs per trial in SEER's evaluation (section 6.3), where other policies have no such limit.
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
-"""Most GPUs per trial in SEER's evaluation (section 6.3); there the other policies have no such
-limit.
-"""
+IDEAL = ClusterFacts("held", 8, instant=True)  # the cluster of --ideal
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is compared."""
+
+    setting: Setting  # the setting of all runs; each of `limits` replaces its limits
+    policies: tuple[PolicyParams, ...]
+    limits: tuple[Limits, ...]  # the limits under which each policy runs
+    seeds: int  # how many runs of each policy
+    ideal: bool = False  # nothing is set aside for the cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One policy under one pair of limits."""
+
+    params: PolicyParams
+    limits: Limits
+    problem: Problem | Impossible  # its problem, or why it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The results of one cell."""
+
+    cell: Cell
+    outcomes: tuple[Outcome, ...]  # one outcome per seed; empty if the limits fit nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +97,12 @@ def simulate(asked: SimulateOptions, spec: Spec | None, home: Home, *, json: boo
     if plot is not None:
         study_table.check_plot(plot)
     with progress(runs(made.study)) as tick:
-        found = [row_json(row) for row in rows(made.study, tick)]
+        result = [row_json(row) for row in rows(made.study, tick)]
     if plot is not None:
-        study_table.draw(found, made.metric, plot)
+        study_table.draw(result, made.metric, plot)
     mode = made.study.setting.job.curves.mode
-    tell(found, lambda told: study_table.study_view(told, mode, made.notes), json=json)
-    if all("impossible" in row for row in found):
+    tell(result, lambda table: study_table.study_view(table, mode, made.notes), json=json)
+    if all("impossible" in row for row in result):
         raise typer.Exit(LimitsError.exit_code)
 
 
@@ -88,8 +117,44 @@ def progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
+# ------------------------------------------------------------ from the options to a study
+
+
+def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine) -> Made:
+    """Make the study. Raises `UsageError` that says what is missing or wrong."""
+    if spec is None and asked.curves is None:
+        raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
+    kind = clusters.simulated(of_one(spec) if spec else None)
+    profile = profile_for(home, spec, kind.machine_types(machine)) if spec else assumed(rented=True)
+    cluster = IDEAL if asked.ideal else kind.unasked_quote(machine).facts
+    if asked.scaling is not None:
+        try:
+            scaling = parse_scaling(asked.scaling)
+        except ValueError as error:
+            raise UsageError(f"--scaling: {error}") from error
+        profile = replace(profile, job=replace(profile.job, scaling=scaling))
+    curves, note = curves_of(asked, spec, profile)
+    limits = limits_of(asked, spec.limits if spec else None, cluster)
+    names = _policies(asked.policies)
+    metric, goal = "metric", None
+    params = tuple(PolicyParams(name=name, p_max=PAPER_P_MAX.get(name)) for name in names)
+    if spec:
+        metric, target = spec.goal.metric, spec.goal.target
+        if target is not None and spec.goal.mode != curves.mode:
+            raise UsageError(
+                f"metric.target = {target:g} is for mode = {spec.goal.mode!r}, and the curves have "
+                f"{curves.mode!r}: leave it out, or give curves of the same metric"
+            )
+        goal = simulated_goal(spec, curves)
+        policy = with_t_min(spec, profile, *limits)
+        params = tuple(replace(policy, name=name) for name in names)
+    setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
+    study = Study(setting, params, limits, asked.seeds, asked.ideal)
+    return Made(study, metric, (note, _cluster_text(cluster)))
+
+
 def faults_of(asked: SimulateOptions) -> Faults:
-    """Make the faults of the simulated world. Raises `UsageError`."""
+    """Return the faults of the simulated world. Raises `UsageError`."""
     for option, number in (("--stragglers", asked.stragglers), ("--drops", asked.drops)):
         if not math.isfinite(number):  # NaN is neither below a range nor above it
             raise UsageError(f"{option}: write a number, not {number}")
@@ -97,70 +162,20 @@ def faults_of(asked: SimulateOptions) -> Faults:
     return Faults(asked.stragglers, asked.drops, spot)
 
 
-def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine) -> Made:
-    """Make the study. Raises `UsageError` that says what is missing or wrong."""
-    if spec is None and asked.curves is None:
-        raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
-    cluster, profile = _cluster(asked, spec, home, machine)
-    profile = _scaled(profile, asked.scaling)
-    curves, note = curves_of(asked, spec, profile)
-    limits = limits_of(asked, spec.limits if spec else None, cluster)
-    if spec:
-        _check_target(spec, curves)
-        spec = replace(spec, policy=with_t_min(spec, profile, *limits))
-    goal = simulated_goal(spec, curves) if spec else None
-    setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
-    params = tuple(_params(name, spec) for name in _names(asked.policies))
-    metric = spec.goal.metric if spec else "metric"
-    return Made(
-        Study(setting, params, limits, asked.seeds, asked.ideal),
-        metric,
-        (note, _cluster_text(cluster)),
-    )
-
-
-def duration(option: str, text: str) -> float:
-    """Read an option as seconds, more than 0. Raises `UsageError` that names the option."""
-    return _read(option, parse_duration, text)
-
-
-def _cluster(
-    asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
-) -> tuple[ClusterFacts, Profile]:
-    kind = clusters.simulated(of_one(spec) if spec else None)
-    profile = profile_for(home, spec, kind.machine_types(machine)) if spec else assumed(rented=True)
-    if asked.ideal:
-        return ClusterFacts("held", 8, instant=True), profile
-    return kind.unasked_quote(machine).facts, profile
-
-
 def _cluster_text(cluster: ClusterFacts) -> str:
     if cluster.instant:
         return "ideal: nothing but training takes time, every GPU is paid by itself"
+    gpus = count(cluster.gpus_per_instance, "GPU")
     if not cluster.per_instance:
-        return f"{count(cluster.gpus_per_instance, 'GPU')} that are not rented"
-    return (
-        f"instances of {count(cluster.gpus_per_instance, 'GPU')}, "
-        f"billed whole and for {cluster.minimum_s:g}s at least"
-    )
-
-
-def _scaled(profile: Profile, scaling: str | None) -> Profile:
-    if scaling is None:
-        return profile
-    try:
-        found: Scaling = parse_scaling(scaling)
-    except ValueError as error:
-        raise UsageError(f"--scaling: {error}") from error
-    return replace(profile, job=replace(profile.job, scaling=found))
+        return f"{gpus} that are not rented"
+    return f"instances of {gpus}, billed whole and for {cluster.minimum_s:g}s at least"
 
 
 def curves_of(asked: SimulateOptions, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
-    """Return the curves that trials replay, and what they are. Raises `UsageError`."""
+    """Return the curves that trials replay, and a note on them. Raises `UsageError`."""
     if asked.curves is None:
         assert spec is not None
-        space: Space = spec.space
-        curves = synthetic(space, spec.goal.mode, profile.job.report.p50_s)
+        curves = synthetic(spec.space, spec.goal.mode, profile.job.report.p50_s)
         note = "made-up curves: they compare plans, not models (--curves takes recorded ones)"
     else:
         curves, note = load_curves(asked.curves), f"curves of {asked.curves.name}"
@@ -168,16 +183,6 @@ def curves_of(asked: SimulateOptions, spec: Spec | None, profile: Profile) -> tu
         speed = profile.job.scaling.speed(curves.gpus)
         curves = curves.lasting(_read("--full-curve", parse_duration, asked.full_curve), speed)
     return curves, note
-
-
-def _check_target(spec: Spec, curves: Curves) -> None:
-    """Raise `UsageError` if the spec's target is for another mode than the curves have."""
-    goal = spec.goal
-    if goal.target is not None and goal.mode != curves.mode:
-        raise UsageError(
-            f"metric.target = {goal.target:g} is for mode = {goal.mode!r}, and the curves have "
-            f"{curves.mode!r}: leave it out, or give curves of the same metric"
-        )
 
 
 def simulated_goal(spec: Spec, curves: Curves) -> Goal:
@@ -188,17 +193,15 @@ def simulated_goal(spec: Spec, curves: Curves) -> Goal:
 def limits_of(
     asked: SimulateOptions, own: SpecLimits | None, cluster: ClusterFacts
 ) -> tuple[Limits, ...]:
-    """Return every pair of limits that is asked for; `own`: those of the spec. Raises
-    `UsageError`.
-    """
-    given = own or SpecLimits(None, None, None, None)
+    """Return every pair of limits that is asked for; `own` are the spec's. Raises `UsageError`."""
+    limits = own or SpecLimits(None, None, None, None)
     if asked.cost is not None:
-        given = replace(given, cost_usd=_read("--cost", parse_money, asked.cost))
-    deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)
-    budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(given, cluster))
-    most = most_gpus(asked.max_gpus or given.max_gpus, cluster)
+        limits = replace(limits, cost_usd=_read("--cost", parse_money, asked.cost))
+    deadlines = _list("--deadline", parse_duration, asked.deadline, limits.deadline_s)
+    budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(limits, cluster))
+    most = most_gpus(asked.max_gpus or limits.max_gpus, cluster)
     return tuple(
-        Limits(deadline_s, budget, most, given.cost_usd)
+        Limits(deadline_s, budget, most, limits.cost_usd)
         for deadline_s in deadlines
         for budget in budgets
     )
@@ -226,10 +229,9 @@ def _read(option: str, parse: Callable[[str], float], text: str) -> float:
     return value
 
 
-def _names(policies: str | None) -> Sequence[str]:
-    if policies in (None, "all"):
+def _policies(policies: str | None) -> Sequence[str]:
+    if policies is None or policies == "all":
         return list(POLICIES)
-    assert policies is not None
     names = list(dict.fromkeys(name.strip() for name in policies.split(",")))
     for name in names:
         if name not in POLICIES:
@@ -241,7 +243,90 @@ def _names(policies: str | None) -> Sequence[str]:
     return names
 
 
-def _params(name: str, spec: Spec | None) -> PolicyParams:
-    if spec is not None:
-        return replace(spec.policy, name=name)
-    return PolicyParams(name=name, p_max=PAPER_P_MAX.get(name))
+# ------------------------------------------------------------ from a study to its rows
+
+
+def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
+    """Run the study, `tick` after every run; rows are in the order of limits, then of policies."""
+    cells = [_cell(study, limits, params) for limits in study.limits for params in study.policies]
+    tasks = [
+        (number, seed)
+        for number, cell in enumerate(cells)
+        if isinstance(cell.problem, Problem)
+        for seed in range(study.seeds)
+    ]
+    outcomes: dict[tuple[int, int], Outcome] = {}
+    with workers(len(tasks), study.setting) as submit:
+        waiting = {submit(_run, cells[number], seed): (number, seed) for number, seed in tasks}
+        for done in as_completed(waiting):
+            outcomes[waiting[done]] = done.result()
+            tick()
+    return [
+        Row(cell, tuple(outcomes[n, seed] for seed in range(study.seeds) if (n, seed) in outcomes))
+        for n, cell in enumerate(cells)
+    ]
+
+
+def runs(study: Study) -> int:
+    """Count the runs that the study takes at most."""
+    return len(study.limits) * len(study.policies) * study.seeds
+
+
+def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
+    setting = replace(study.setting, limits=limits)
+    try:
+        planned = plan_for(
+            problem_of(setting, params), setting.cluster, setting.job.profile, ideal=study.ideal
+        )
+    except LimitsError as error:
+        why = Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)
+    except UsageError as error:
+        why = Impossible(str(error), 0.0, 0.0)
+    else:
+        return Cell(params, limits, planned.problem)
+    return Cell(params, limits, why)
+
+
+def _run(cell: Cell, seed: int) -> Outcome:
+    assert isinstance(cell.problem, Problem)
+    outcome = run(replace(given(), limits=cell.limits), cell.problem, cell.params.seed + seed)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def row_json(row: Row) -> Json:
+    """Return one row of `simulate --json`."""
+    outcomes, limits = row.outcomes, row.cell.limits
+    best = [outcome.metric for outcome in outcomes]
+    metrics = [metric for metric in best if metric is not None]
+    in_limits = [outcome.within_deadline and outcome.within_budget for outcome in outcomes]
+    json: Json = {
+        "policy": row.cell.params.name,
+        "deadline_s": limits.deadline_s,
+        "budget_gpu_min": limits.budget_gpu_s / 60,
+        "best": best,
+        "mean": mean(metrics),
+        "stderr": _stderr(metrics),
+        "regret": mean([outcome.regret for outcome in outcomes if outcome.regret is not None]),
+        "gpu_min": mean([outcome.gpu_s / 60 for outcome in outcomes]),
+        "elapsed_s": mean([outcome.elapsed_s for outcome in outcomes]),
+        "trials": mean([outcome.trials for outcome in outcomes]),
+        "violations": in_limits.count(False),
+        "without_model": len(best) - len(metrics),
+    }
+    if isinstance(row.cell.problem, Impossible):
+        json["impossible"] = row.cell.problem.reason
+    return json
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None for no value."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def _stderr(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean; 0 for a single value, None for none."""
+    if len(values) < 2:
+        return 0.0 if values else None
+    center, n = math.fsum(values) / len(values), len(values)
+    return math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1) / n)

@@ -1,25 +1,25 @@
-"""`seerd stop`: ends a run from another terminal, or from Python."""
+"""`seerd stop` and `pause`: end a run in order from another terminal, or from Python."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 
 from seerd.errors import UsageError
 from seerd.shell.home import RunFolder
 
+POLL_S = 0.2
+
 
 def stop(folder: RunFolder) -> None:
-    """End a run in order, as Ctrl-C in its terminal does. Raises `UsageError` if it is not
-    running.
-    """
+    """End a run in order, as Ctrl-C in its terminal does. Raises `UsageError` if none runs."""
     ask_to_stop(folder)
     print(f"asked {folder.run} to stop; its trials save now")
 
 
 def ask_to_stop(folder: RunFolder) -> None:
     """Ask the run's daemon to end it: by a signal, or by a request if signals are not for it.
-
     Raises `UsageError` if it is not running.
     """
     owner = folder.owner()
@@ -33,3 +33,29 @@ def ask_to_stop(folder: RunFolder) -> None:
     from seerd.shell.inbox import StopRequest
 
     ask(folder, StopRequest())
+
+
+def pause(folder: RunFolder) -> None:
+    """Stop a run, wait until nothing is held, and print what is left for `seerd resume`. Raises
+    `UsageError` if it is not running.
+    """
+    from seerd.runs import reading
+    from seerd.telling.working import working
+    from seerd.units import format_duration, format_gpu_time
+
+    stop(folder)
+    with working("waiting until trials have saved and everything is given back"):
+        while folder.owner() is not None:
+            time.sleep(POLL_S)
+    state = reading.read(folder)
+    if state.end.status != "interrupted":
+        print(f"{folder.run} had come to its end: seerd show {folder.run}")
+        return
+    limits = state.facts.problem.limits
+    left_s = max(0.0, limits.deadline_s - state.now)
+    left_gpu_s = max(0.0, limits.budget_gpu_s - state.ledger.spent_gpu_s(state.now))
+    print(
+        f"{folder.run} is paused: nothing is held or billed, and its clock stands still; "
+        f"{format_duration(round(left_s))} and {format_gpu_time(left_gpu_s)} are left\n"
+        f"go on with: seerd resume {folder.run}"
+    )

@@ -1,20 +1,18 @@
-"""`seerd sweep`: finds by tags what runs have left behind that costs, shows it, and ends what is
-dead.
-
-The one rule: what may still belong to a living run is kept, and said to be kept. Only what cannot,
-or what is older than the person allows, is ended.
+"""`seerd sweep`: finds by tags what runs have left behind that costs, and ends what is dead. What
+may still belong to a living run is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
@@ -29,12 +27,10 @@ from seerd.shell.home import Home, RunFolder
 from seerd.telling.working import working
 from seerd.units import format_duration, parse_duration
 
+# A run that no process runs, and whose journal was silent for so many seconds, has no agents any
+# more: leases end after 60 s, and saving and uploading take at most 150 s more.
 QUIET_S = 300.0
-"""If no process runs a run, and its journal has been silent for this many seconds, no agent of it
-waits any more: leases end after 60 s, and saving and uploading take at most 150 s more.
-"""
-AT_START_S = 10.0
-"""The most seconds that a new run spends on the remains of old ones."""
+AT_START_S = 10.0  # the most seconds that a new run spends on the remains of old ones
 _HARD_END = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -47,8 +43,7 @@ class KnownRun:
     quiet_s: float  # seconds since its journal was written
 
 
-@dataclass(frozen=True, slots=True)
-class SweepVerdict:
+class SweepVerdict(NamedTuple):
     """What a sweep decides on something that costs."""
 
     dead: bool  # whether it is dead, and is to be ended
@@ -57,17 +52,17 @@ class SweepVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What became of something that costs."""
+    """Something that costs, and the verdict on it."""
 
-    left: Left  # what it is
-    verdict: SweepVerdict  # what was decided
-    ended: bool = False  # whether it was ended
+    left: Left
+    verdict: SweepVerdict
+    ended: bool = False
     trouble: str = ""  # why it could not be ended; empty: there was no trouble
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep came to."""
+    """The results of a sweep."""
 
     region: str
     owner: str  # whose things were looked for
@@ -79,45 +74,38 @@ class Swept:
 def decide(
     left: Left, known: KnownRun | None, now: float, older_than_s: float | None = None
 ) -> SweepVerdict:
-    """Decide whether something that costs is dead.
-
-    `known`: its run, None if this home has none of that name; `now`: wall clock, seconds since
-    1970; `older_than_s`: older things count as dead unless a process runs their run.
+    """Decide whether something that costs is dead. `known` is its run, None if this home has none
+    of that name; `now` is seconds since 1970; older things than `older_than_s` are dead unless a
+    process runs their run.
     """
     hard_end = hard_end_of(left)
     if hard_end is not None and hard_end <= now:
         return SweepVerdict(True, f"its hard end, {left.hard_end}, has passed")
-    if known is not None and known.process is not None:
-        return SweepVerdict(
-            False, f"process {known.process} runs it; to end it: seerd stop {left.run}"
-        )
-    if known is not None and known.over:
-        return SweepVerdict(True, "its run is over")
-    if known is not None and known.quiet_s >= QUIET_S:
-        return SweepVerdict(
-            True,
-            "no process runs it, and its journal is silent for "
-            f"{format_duration(round(known.quiet_s))}",
-        )
+    if known is not None:
+        silent = format_duration(max(0, round(known.quiet_s)))
+        if known.process is not None:
+            stop = f"to end it: seerd stop {left.run}"
+            return SweepVerdict(False, f"process {known.process} runs it; {stop}")
+        if known.over:
+            return SweepVerdict(True, "its run is over")
+        if known.quiet_s >= QUIET_S:
+            return SweepVerdict(True, f"no process runs it, and its journal is silent for {silent}")
     if older_than_s is not None and left.age_s > older_than_s:
         return SweepVerdict(True, f"it is older than {format_duration(older_than_s)}")
     if known is not None:
-        silent = format_duration(max(0, round(known.quiet_s)))
         return SweepVerdict(
             False,
             f"its process ended no more than {silent} ago, and its agents may still save; "
             f"seerd resume {left.run} goes on",
         )
-    until = (
-        f"and ends at {left.hard_end} at the latest"
-        if hard_end is not None
-        else "and it has no hard end"
-    )
+    until = "and it has no hard end"
+    if hard_end is not None:
+        until = f"and ends at {left.hard_end} at the latest"
     return SweepVerdict(False, f"no run here has this name, {until}; by age: --older-than")
 
 
 def hard_end_of(left: Left) -> float | None:
-    """Read when its own timer ends it, seconds since 1970; None if its tag does not say."""
+    """Return when its own timer ends it, seconds since 1970; None if its tag does not say."""
     try:
         return datetime.strptime(left.hard_end, _HARD_END).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -133,35 +121,32 @@ def sweeper(region: str | None) -> AbstractAsyncContextManager[Sweeper]:
 def sweep(
     home: Home, region: str | None, older_than: str | None, *, dry_run: bool, json: bool
 ) -> None:
-    """Sweep, and print what came of it.
-
-    Raises `typer.Exit` with the exit code, `UsageError`, and `CloudError` as `swept` does.
+    """Sweep, and print the result. Raises `typer.Exit` with the exit code, `UsageError`, and
+    `CloudError` as `swept` does.
     """
     try:
         older_than_s = parse_duration(older_than) if older_than else None
     except ValueError as error:
         raise UsageError(f"--older-than {older_than}: {error}") from error
     with working("looking for what runs have left in the cloud"):
-        came = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
-    tell(sweep_json(came), lambda _: "\n".join(sweep_lines(came)), json=json)
-    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in came.found) else 0)
+        result = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
+    tell(sweep_json(result), lambda _: "\n".join(sweep_lines(result)), json=json)
+    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in result.found) else 0)
 
 
 async def swept(
     home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None
 ) -> Swept:
     """Find everything that this owner's runs have left, and end what is dead unless this is a
-    `dry_run`.
-
-    Raises `CloudError` if AWS does not tell what there is.
+    `dry_run`. Raises `CloudError` if AWS does not answer.
     """
     async with sweeper(region) as cloud:
         owner = await cloud.owner()
-        there = await cloud.find(owner)
-        found = judged(home, there.left, older_than_s)
+        present = await cloud.find(owner)
+        results = judged(home, present.left, older_than_s)
         if not dry_run:
-            found = await _end(cloud, home, found)
-        return Swept(cloud.region, owner, dry_run, tuple(found), tuple(there.ending))
+            results = await _end(cloud, home, results)
+        return Swept(cloud.region, owner, dry_run, tuple(results), tuple(present.ending))
 
 
 def before_a_run(home: Home, region: str | None, owner: str) -> list[str]:
@@ -170,17 +155,15 @@ def before_a_run(home: Home, region: str | None, owner: str) -> list[str]:
 
 
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
-    """End the instances that dead runs of this owner have left; return what there is to tell, one
-    line each.
-
-    This takes one question to AWS (two if `owner` is not given), and at most `AT_START_S` seconds.
-    A failure of AWS is told, not raised.
+    """End the instances that dead runs of this owner have left; return a line for each. This takes
+    one question to AWS (two without `owner`) and at most `AT_START_S` seconds. A failure of AWS is
+    a line, and not raised.
     """
     try:
         async with asyncio.timeout(AT_START_S), sweeper(region) as cloud:
             owner = owner or await cloud.owner(patience_s=3.0)
-            found = judged(home, await cloud.find_instances(owner, patience_s=3.0))
-            return [line_of(one) for one in await _end(cloud, home, found) if one.verdict.dead]
+            results = judged(home, await cloud.find_instances(owner, patience_s=3.0))
+            return [line_of(one) for one in await _end(cloud, home, results) if one.verdict.dead]
     except (CloudError, TimeoutError) as error:
         why = str(error) or f"AWS did not answer within {AT_START_S:g}s"
         return [f"whether dead runs have left instances was not found out: {why}"]
@@ -192,16 +175,17 @@ def judged(
     """Decide on each of these."""
     folders = {folder.run: folder for folder in home.runs()} if left else {}
     now = time.time()
-    known = {
-        run: known_run(folders[run], now) for run in {one.run for one in left} & folders.keys()
-    }
+    runs = {one.run for one in left} & folders.keys()
+    known = {run: known_run(folders[run], now) for run in runs}
     return [SweepResult(one, decide(one, known.get(one.run), now, older_than_s)) for one in left]
 
 
 def known_run(folder: RunFolder, now: float) -> KnownRun:
-    """Find out whether a run is alive, over or silent; `now`: wall clock, seconds since 1970."""
+    """Return whether a run is alive, over or silent; `now` is seconds since 1970."""
     process = folder.owner()
-    quiet_s = now - _written_at(folder)
+    # SQLite writes beside the journal first (sqlite.org/wal.html).
+    written = (folder.journal, folder.journal.with_name(f"{folder.journal.name}-wal"))
+    quiet_s = now - max(path.stat().st_mtime for path in written if path.exists())
     if process is not None or quiet_s >= QUIET_S:
         return KnownRun(process, False, quiet_s)
     try:
@@ -212,7 +196,7 @@ def known_run(folder: RunFolder, now: float) -> KnownRun:
 
 
 def line_of(one: SweepResult) -> str:
-    """Write the line for people about one thing that was found."""
+    """Return the line for one thing that was found."""
     cost = one.left.usd_per_h
     price = f", about ${cost:.3g}/h" if cost is not None else ""
     if one.trouble:
@@ -227,7 +211,24 @@ def sweep_json(swept: Swept) -> dict[str, Any]:
         "region": swept.region,
         "owner": swept.owner,
         "dry_run": swept.dry_run,
-        "found": [_row(one) for one in swept.found],
+        "found": [
+            {
+                "kind": one.left.kind,
+                "id": one.left.id,
+                "run": one.left.run,
+                "name": one.left.name,
+                "what": one.left.what,
+                "state": one.left.state,
+                "age_s": round(one.left.age_s, 1),
+                "hard_end": one.left.hard_end or None,
+                "usd_per_h": one.left.usd_per_h,
+                "dead": one.verdict.dead,
+                "why": one.verdict.why,
+                "ended": one.ended,
+                "trouble": one.trouble or None,
+            }
+            for one in swept.found
+        ],
         "ending": list(swept.ending),
     }
 
@@ -235,13 +236,10 @@ def sweep_json(swept: Swept) -> dict[str, Any]:
 def sweep_lines(swept: Swept) -> list[str]:
     """Write what `seerd sweep` prints."""
     lines = [line_of(one) for one in swept.found]
-    still = (
-        f" ({len(swept.ending)} still shutting down, not billed any more)" if swept.ending else ""
-    )
+    still = f" ({len(swept.ending)} still shutting down, not billed any more)" * bool(swept.ending)
     if not lines:
-        return [
-            f"nothing of {swept.owner} is left in {swept.region}: 0 instances, 0 volumes{still}"
-        ]
+        nothing = f"nothing of {swept.owner} is left in {swept.region}"
+        return [f"{nothing}: 0 instances, 0 volumes{still}"]
     dead = sum(one.verdict.dead for one in swept.found)
     ended = sum(one.ended for one in swept.found)
     failed = sum(bool(one.trouble) for one in swept.found)
@@ -250,64 +248,28 @@ def sweep_lines(swept: Swept) -> list[str]:
     return [*lines, f"{swept.region}: {done}{refused}, {len(lines) - dead} kept{still}"]
 
 
-def _row(one: SweepResult) -> dict[str, Any]:
-    left = one.left
-    return {
-        "kind": left.kind,
-        "id": left.id,
-        "run": left.run,
-        "name": left.name,
-        "what": left.what,
-        "state": left.state,
-        "age_s": round(left.age_s, 1),
-        "hard_end": left.hard_end or None,
-        "usd_per_h": left.usd_per_h,
-        "dead": one.verdict.dead,
-        "why": one.verdict.why,
-        "ended": one.ended,
-        "trouble": one.trouble or None,
-    }
-
-
-async def _end(cloud: Sweeper, home: Home, found: Sequence[SweepResult]) -> list[SweepResult]:
-    """End what is dead, run by run; each run is locked meanwhile, so that nobody resumes it."""
-    folders = {folder.run: folder for folder in home.runs()} if found else {}
-    after: dict[str, SweepResult] = {one.left.id: one for one in found}
-    for run in dict.fromkeys(one.left.run for one in found if one.verdict.dead):
-        dead = [one for one in found if one.left.run == run and one.verdict.dead]
+async def _end(cloud: Sweeper, home: Home, results: Sequence[SweepResult]) -> list[SweepResult]:
+    """End what is dead, run by run; each run is locked meanwhile, so that no process resumes it."""
+    folders = {folder.run: folder for folder in home.runs()} if results else {}
+    after = {one.left.id: one for one in results}
+    for run in dict.fromkeys(one.left.run for one in results if one.verdict.dead):
+        dead = [one for one in results if one.left.run == run and one.verdict.dead]
         with contextlib.ExitStack() as stack:
             try:
                 if run in folders:
                     stack.enter_context(folders[run].locked())
             except BusyError as error:
-                after |= {
-                    one.left.id: SweepResult(one.left, SweepVerdict(False, str(error)))
-                    for one in dead
-                }
-                dead = [one for one in dead if _overdue(one.left)]
-            after |= {
-                one.left.id: one
-                for one in await asyncio.gather(*(_remove(cloud, one) for one in dead))
-            }
+                alive = SweepVerdict(False, str(error))
+                after |= {one.left.id: SweepResult(one.left, alive) for one in dead}
+                dead = [one for one in dead if (hard_end_of(one.left) or math.inf) <= time.time()]
+            removed = await asyncio.gather(*(_remove(cloud, one) for one in dead))
+            after |= {one.left.id: one for one in removed}
     return list(after.values())
-
-
-def _overdue(left: Left) -> bool:
-    hard_end = hard_end_of(left)
-    return hard_end is not None and hard_end <= time.time()
 
 
 async def _remove(cloud: Sweeper, one: SweepResult) -> SweepResult:
     try:
         await cloud.remove(one.left)
     except CloudError as error:
-        return SweepResult(one.left, one.verdict, trouble=str(error))
-    return SweepResult(one.left, one.verdict, ended=True)
-
-
-def _written_at(folder: RunFolder) -> float:
-    """Return when the journal was last written, seconds since 1970: SQLite writes beside it first
-    (sqlite.org/wal.html).
-    """
-    beside = folder.journal.with_name(f"{folder.journal.name}-wal")
-    return max(path.stat().st_mtime for path in (folder.journal, beside) if path.exists())
+        return replace(one, trouble=str(error))
+    return replace(one, ended=True)

@@ -1,7 +1,6 @@
-"""`seerd rm` and `seerd gc`: what runs have left on this disk, and removing it.
-
-The one rule: nothing is removed of a run that a process runs, or whose agents may still be there;
-and nothing before a person, or `--yes`, has agreed to what would be.
+"""`seerd rm` and `seerd gc`: remove what runs have left on this disk. Nothing is removed of a run
+that a process runs or whose agents may still be at work, and nothing before the user, or `--yes`,
+has agreed.
 """
 
 from __future__ import annotations
@@ -9,15 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 
 from seerd.commands.common import tell
 from seerd.commands.options import Consent
 from seerd.core.lifecycle import RunPhase
-from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
 from seerd.runs import reading, wiring
 from seerd.runs.runs import can_go_on, lacks_its_model
@@ -29,33 +27,30 @@ from seerd.telling.harmless import harmless
 from seerd.telling.working import working
 from seerd.units import format_duration, format_size
 
+# A run that no process runs, and whose journal was silent for so many seconds, has no agents any
+# more: leases end after 60 s, and saving takes at most 150 s more.
 QUIET_S = 300.0
-"""If nobody has written a run's journal for this many seconds and no process runs it, none of its
-agents is there any more: leases end after 60 s, and saving takes at most 150 s more.
-"""
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(NamedTuple):
     """What can be removed of a run."""
 
-    folder: RunFolder  # the run's folder
+    folder: RunFolder
     paths: tuple[Path, ...]  # folders that go, with all that is in them
     size: int  # their bytes
     stays: str = ""  # what stays elsewhere, for people; empty if nothing does
 
 
 def rm(folder: RunFolder, consent: Consent) -> None:
-    """Remove a run with all that it has on this disk, its model too.
-
-    Raises `BusyError` if a process runs it, `UsageError` if its agents may still be there.
+    """Remove a run with all that it has on this disk, its model too. Raises `BusyError` if a
+    process runs it, `UsageError` if its agents may still be at work.
     """
     _check_gone(folder)
     outside, stays = _store_elsewhere(folder)
     paths = (folder.path, *outside)
     with working("looking at what it has on the disk"):
-        found = Freed(folder, paths, disk.size_of(paths), stays)
-    _remove([found], "remove {} with its model", consent)
+        freed = Freed(folder, paths, disk.size_of(paths), stays)
+    _remove([freed], "remove {} with its model", consent)
 
 
 def gc(home: Home, older_than_s: float, consent: Consent) -> None:
@@ -63,8 +58,8 @@ def gc(home: Home, older_than_s: float, consent: Consent) -> None:
     Journals, models, specs and sources stay.
     """
     with working("looking at what runs have on the disk"):
-        found = [one for folder in home.runs() if (one := _spent(folder, older_than_s)) is not None]
-    _remove(found, "remove checkpoints and logs of {}", consent)
+        freed = [one for folder in home.runs() if (one := _spent(folder, older_than_s)) is not None]
+    _remove(freed, "remove checkpoints and logs of {}", consent)
 
 
 def _check_gone(folder: RunFolder) -> None:
@@ -93,9 +88,9 @@ def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
         state, origin = reading.read_with_origin(folder)
     except JournalError:
         return None
-    if not _cannot_go_on(state) or time.time() - origin - state.now < older_than_s:
-        return None
-    if unstored(folder, state):
+    is_useful = state.phase is not RunPhase.OVER or lacks_its_model(state) or can_go_on(state)
+    is_new = time.time() - origin - state.now < older_than_s
+    if is_useful or is_new or unstored(folder, state):
         return None
     outside, stays = _store_elsewhere(folder)
     paths = tuple(path for path in (folder.store, folder.instances, *outside) if path.is_dir())
@@ -103,14 +98,9 @@ def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
     return Freed(folder, paths, size, stays) if size else None
 
 
-def _cannot_go_on(state: State) -> bool:
-    """Tell whether nothing can come of the run's checkpoints any more."""
-    return state.phase is RunPhase.OVER and not lacks_its_model(state) and not can_go_on(state)
-
-
 def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:
-    """Return the run's own folder in a store outside of its own, and what stays in a store that is
-    not on this disk.
+    """Return the run's folder in a store outside of its own, and what stays in a store that is not
+    on this disk.
     """
     try:
         store = wiring.load(folder).store
@@ -123,61 +113,53 @@ def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:
     return ((path,) if named and path.is_dir() else ()), ""
 
 
-def _remove(found: list[Freed], question: str, consent: Consent) -> None:
-    """Show what was found, ask, and remove it under each run's lock."""
-    size = sum(one.size for one in found)
+def _remove(freed: list[Freed], question: str, consent: Consent) -> None:
+    """Show what is removed, ask, and remove it under each run's lock."""
+    size = sum(one.size for one in freed)
     if not consent.json:
-        for line in _lines(found, size):
+        for line in _lines(freed, size):
             print(harmless(line))
-    if found and not consent.dry_run:
-        what = found[0].folder.run if len(found) == 1 else f"{len(found)} runs"
-        _agree(question.format(what), consent)
+    if freed and not consent.dry_run:
+        what = freed[0].folder.run if len(freed) == 1 else f"{len(freed)} runs"
+        if not consent.yes:
+            if consent.json or not sys.stdin.isatty():
+                how = "give --yes to agree, or --dry-run to see it first"
+                raise UsageError(f"nothing was removed: {how}")
+            if not typer.confirm(f"{question.format(what)}?"):
+                raise typer.Exit(0)
         with working("removing"):
-            _remove_all(found)
+            _remove_all(freed)
         if not consent.json:
             print(f"freed {format_size(size)}")
-    told = {"dry_run": consent.dry_run, "bytes": size, "runs": [_row(one) for one in found]}
     if consent.json:
-        tell(told, str, json=True)
+        rows = [
+            {
+                "run": one.folder.run,
+                "bytes": one.size,
+                "paths": [str(path) for path in one.paths],
+                "stays": one.stays or None,
+            }
+            for one in freed
+        ]
+        tell({"dry_run": consent.dry_run, "bytes": size, "runs": rows}, str, json=True)
 
 
-def _row(one: Freed) -> dict[str, object]:
-    return {
-        "run": one.folder.run,
-        "bytes": one.size,
-        "paths": [str(path) for path in one.paths],
-        "stays": one.stays or None,
-    }
-
-
-def _lines(found: list[Freed], size: int) -> Iterator[str]:
-    for one in found:
+def _lines(freed: list[Freed], size: int) -> Iterator[str]:
+    for one in freed:
         yield f"{format_size(one.size):>8}  {one.folder.run}"
         if one.stays:
             yield f"          {one.stays}"
-    if not found:
+    if not freed:
         yield "there is nothing to remove"
-    elif len(found) > 1:
+    elif len(freed) > 1:
         yield f"{format_size(size):>8}  in all"
 
 
-def _agree(question: str, consent: Consent) -> None:
-    """Ask the person, unless that was agreed. Raises `UsageError` where nobody can be asked."""
-    if consent.yes:
-        return
-    if consent.json or not sys.stdin.isatty():
-        raise UsageError("nothing was removed: give --yes to agree, or --dry-run to see it first")
-    if not typer.confirm(f"{question}?"):
-        raise typer.Exit(0)
-
-
-def _remove_all(found: list[Freed]) -> None:
-    for one in found:
+def _remove_all(freed: list[Freed]) -> None:
+    for one in freed:
         with one.folder.locked():
             try:
                 disk.remove(one.paths)
             except OSError as error:
-                raise UsageError(
-                    f"not all of {one.folder.run} could be removed: {error.strerror} "
-                    f"({error.filename})"
-                ) from error
+                why = f"{error.strerror} ({error.filename})"
+                raise UsageError(f"not all of {one.folder.run} could be removed: {why}") from error

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 
 def watch(folder: RunFolder, at: str | None) -> None:
-    """Show a run; `at`: how long after its start, None: the present. Raises `UsageError`,
-    `JournalError`.
-    """
+    """Show a run `at` so long after its start (None: now). Raises `UsageError`, `JournalError`."""
     at_s = None if at is None else c.seconds(at)
     if drawable():
         from seerd.telling.live.watch import watch_live  # rich costs more to import than lines need
@@ -28,5 +26,5 @@ def watch(folder: RunFolder, at: str | None) -> None:
 
 
 def drawable() -> bool:
-    """Tell whether standard output is a terminal that can be drawn on."""
+    """Return whether standard output is a terminal that can be drawn on."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")

@@ -1,7 +1,5 @@
-"""Processes that simulate side by side, one on each core.
-
-The one rule: whatever they all need is sent to each once. If anything ends the work early, also
-Ctrl-C, they are killed at once.
+"""Processes that simulate side by side, one on each core. They are killed at once if anything ends
+the work early, Ctrl-C included.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-Submit = Callable[..., "Future[Any]"]
-"""Has a worker call a function with these arguments."""
+Submit = Callable[..., "Future[Any]"]  # has a worker call a function with these arguments
+_given: list[Any] = []
 
 
 @contextmanager
 def workers(tasks: int, what: Any = None) -> Iterator[Submit]:
-    """Start worker processes for so many tasks, each of which is `given` a value; yield what
-    submits a call to them.
+    """Start workers for so many tasks, each of which is `given` a value; yield what submits a call
+    to them.
     """
     count = max(1, min(_cores(), tasks))
     pool = ProcessPoolExecutor(count, initializer=_begin, initargs=(what,))
@@ -39,17 +37,13 @@ def workers(tasks: int, what: Any = None) -> Iterator[Submit]:
 
 
 def each(work: Callable[[T], R], tasks: Sequence[T], tick: Callable[[], None]) -> list[R]:
-    """Do this work for each task, and return what came of it in their order. Raises what the work
-    raises.
-
-    tick  called after every task
-    """
+    """Do this work for each task, `tick` after every one; return the results in their order."""
     with workers(len(tasks)) as submit:
         waiting = [submit(work, task) for task in tasks]
         for done in as_completed(waiting):
             done.result()
             tick()
-        return [one.result() for one in waiting]
+        return [future.result() for future in waiting]
 
 
 def given() -> Any:
@@ -57,25 +51,19 @@ def given() -> Any:
     return _given[0]
 
 
-_given: list[Any] = []
-
-
 def _cores() -> int:
-    """Count the cores that this process may use; where the system does not tell, all cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _begin(what: Any) -> None:
-    """Prepare a worker process: it ignores Ctrl-C, which only the command handles, and ends with
-    it.
-    """
+    """Ignore Ctrl-C, which only the command handles, and end with the command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
+    command = multiprocessing.parent_process()
+    assert command is not None
+
+    def end_with_command() -> None:
+        command.join()
+        os._exit(1)
+
+    Thread(target=end_with_command, daemon=True).start()
     _given[:] = [what]
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

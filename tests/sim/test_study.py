@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from seerd.commands.study import Row, Study, row_json, rows, runs
+from seerd.commands.simulate import Row, Study, row_json, rows, runs
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.policies import POLICIES

@@ -1,8 +1,6 @@
-"""`seerd canary`: proves on the person's own account, for some cents, what seerd relies on, and
-keeps what it has measured for later plans.
-
-The one rule: what it may cost at most is computed and said before anything is rented, and is never
-above the cap.
+"""`seerd canary`: proves on the user's own account, for some cents, what seerd relies on, and keeps
+what it has measured for later plans. What it may cost at most is computed and printed before
+anything is rented, and is never above the cap.
 """
 
 from __future__ import annotations
@@ -16,8 +14,9 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,6 @@ from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.commands.options import SpecOptions
 from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
-from seerd.planning.cloud_times import KeptTimes
 from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
@@ -57,24 +55,21 @@ from seerd.stores.s3.address import Address
 from seerd.telling.working import working
 from seerd.units import format_duration
 
+# What costs little and has the memory for an image that was made for larger types, by architecture.
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
-"""What costs little and has the memory for an image that was made for larger ones, by
-architecture.
-"""
 GPU_TYPE = "g4dn.xlarge"
-USUAL_DISK_GB = 100
-"""GB of a root disk whose size the image does not tell."""
+USUAL_DISK_GB = 100  # of a root disk whose size the image does not tell
 
 
 def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json: bool) -> None:
-    """Fly a canary, and print what it came back with; or print the IAM policy that it needs.
-
-    Raises `typer.Exit`, with 1 if a check has failed; `UsageError`, `CloudError` and `CapError` for
-    what cannot be begun; and what `fly` raises.
+    """Fly a canary, and print its report; or print the IAM policy that it needs. Raises
+    `typer.Exit`, with 1 if a check has failed; `UsageError`, `CloudError` and `CapError` for what
+    cannot be begun; and what `fly` raises.
     """
     spec = asked.job()
     if policy_only:
-        print(dumps(asyncio.run(_policy_of(spec)), indent=2))
+        needs = asyncio.run(needs_of(spec, rented(spec).keys))
+        print(dumps(canary_policy(needs, SESSION), indent=2))
         return
     say = teller(sys.stderr if json else sys.stdout)
     with working("looking at the account: types, prices, images, quota"):
@@ -82,7 +77,18 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     names = tuple(names_of(plan))
     say(_promise(plan))
     at = time.time()
-    result = _fly(plan, lambda one: say(_line(one)), say)
+
+    def say_outcome(one: CheckOutcome) -> None:
+        why = "" if one.result == "passed" else f": {one.said}"
+        say(f"{one.result:<8} {one.check}{why}")
+
+    with tempfile.TemporaryDirectory(prefix="seerd-canary-") as folder:
+        result = until_signal(
+            lambda: fly(plan, OutcomeLog(say_outcome), Path(folder)),
+            say,
+            "everything",
+            InterruptedCanaryError,
+        )
     raise typer.Exit(conclude(plan, result, at, names, say, json=json))
 
 
@@ -95,25 +101,30 @@ def conclude(
     *,
     json: bool,
 ) -> int:
-    """Print what was found out, keep it, and return the exit status: 1 if a check has failed, or if
-    not all could be kept. It was paid for, so nothing that fails here keeps the rest from coming.
+    """Print the report, keep it, and return the exit status: 1 if a check has failed, or if not all
+    could be kept. It was paid for, so a failure here does not keep the rest back.
     """
-    told = report_json(plan, result, at, names)
+    results = report_json(plan, result, at, names)
     if not json:
-        _show(told, json=False)
-    kept = _keep(kept_times(plan, result, at), plan.home.path, say)
-    told["kept"] = [kind for kind, path in kept.items() if path is not None]
-    report = _saved(lambda: write_report(plan.home.path, plan.run, told), say)
+        _show(results, json=False)
+    kept: dict[str, Path | None] = {}  # the files of times for plans, by type
+    for times in kept_times(plan, result, at):
+        path = _saved(partial(cloud_times.keep, plan.home.path, times), say)
+        kept[times.instance_type] = path
+        if path is not None:
+            say(f"seerd plan uses the times of {times.instance_type} from now on: {path}")
+    results["kept"] = [kind for kind, path in kept.items() if path is not None]
+    report = _saved(lambda: write_report(plan.home.path, plan.run, results), say)
     if json:
-        _show(told, json=True)
+        _show(results, json=True)
     if report is not None:
         say(f"for an issue, without accounts, addresses and names: {report}")
-    return 1 if told["failed"] or None in (report, *kept.values()) else 0
+    return 1 if results["failed"] or None in (report, *kept.values()) else 0
 
 
-def _show(told: dict[str, Any], *, json: bool) -> None:
+def _show(results: dict[str, Any], *, json: bool) -> None:
     with audible(sys.stdout):
-        tell(told, canary_view, json=json)
+        tell(results, canary_view, json=json)
         sys.stdout.flush()
 
 
@@ -131,7 +142,8 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
         if who.error is not None:
             raise who.error
         image = await images.resolve(cloud, cluster.image)
-        small = await _rental(cloud, home, _small_type(image), len(SMALL), LONGEST_S, image)
+        small_type = SMALL_TYPES.get(image.architecture, SMALL_TYPES["x86_64"])
+        small = await _rental(cloud, home, small_type, len(SMALL), LONGEST_S, image)
         with_gpu = None
         if gpu:
             if image.architecture == "arm64":
@@ -154,9 +166,7 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
 
 
 def _check_writable(folder: Path) -> None:
-    """Make the folder, and write into it: what was paid for must not be lost in the end. Raises
-    `UsageError` if that is not possible.
-    """
+    """Check before paying that results can be kept. Raises `UsageError` if they cannot."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
@@ -166,10 +176,6 @@ def _check_writable(folder: Path) -> None:
             f"nothing was started: {folder}, where what is found out will be kept, cannot be "
             f"written: {error.strerror}"
         ) from error
-
-
-def _small_type(image: Image) -> str:
-    return SMALL_TYPES.get(image.architecture, SMALL_TYPES["x86_64"])
 
 
 async def _rental(
@@ -200,43 +206,8 @@ def _promise(plan: CanaryPlan) -> str:
     )
 
 
-def _line(one: CheckOutcome) -> str:
-    why = "" if one.result == "passed" else f": {one.said}"
-    return f"{one.result:<8} {one.check}{why}"
-
-
-def _fly(
-    plan: CanaryPlan, told: Callable[[CheckOutcome], None], say: Callable[[str], None]
-) -> CanaryResult:
-    async def flight() -> CanaryResult:
-        def begun() -> Awaitable[CanaryResult]:
-            return fly(plan, OutcomeLog(told), Path(folder))
-
-        try:
-            return await until_signal(begun, say, "everything")
-        except asyncio.CancelledError:
-            raise InterruptedCanaryError("interrupted; nothing was started") from None
-
-    with tempfile.TemporaryDirectory(prefix="seerd-canary-") as folder:
-        return asyncio.run(flight())
-
-
-def _keep(
-    times: Sequence[KeptTimes], home: Path, say: Callable[[str], None]
-) -> dict[str, Path | None]:
-    """Keep the times for plans, and return the file of each type; None: it could not be kept."""
-
-    def keep(one: KeptTimes) -> Path | None:
-        path = _saved(lambda: cloud_times.keep(home, one), say)
-        if path is not None:
-            say(f"seerd plan uses the times of {one.instance_type} from now on: {path}")
-        return path
-
-    return {one.instance_type: keep(one) for one in times}
-
-
 def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
-    """Save something, and return its file; say why if that is not possible, and go on."""
+    """Save something, and return its file; print why if that fails, and go on."""
     try:
         return save()
     except UsageError as error:
@@ -245,7 +216,7 @@ def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
 
 
 def names_of(plan: CanaryPlan) -> Iterator[str]:
-    """List what must not be shown to strangers, though it looks like any other word."""
+    """Yield what must not be shown to strangers, though it looks like any other word."""
     cluster, train = plan.cluster, plan.spec.train
     if cluster.store:
         store = Address.parse(cluster.store)
@@ -261,18 +232,8 @@ def names_of(plan: CanaryPlan) -> Iterator[str]:
     # What comes after the account: `assumed-role/ROLE/SESSION`, `user/PATH/NAME`.
     yield from plan.arn.rpartition(":")[2].split("/")[1:]
     yield from (str(plan.home.path), str(plan.asked.path.resolve().parent), socket.gethostname())
-    yield from _person()
-
-
-def _person() -> Iterator[str]:
-    """List the user's name and folder, as far as this machine knows them: a number without an entry
-    in /etc/passwd has neither.
-    """
+    # A number without an entry in /etc/passwd has neither a name nor a folder.
     with contextlib.suppress(KeyError, ImportError, OSError):
         yield getpass.getuser()
     with contextlib.suppress(RuntimeError):
         yield str(Path.home())
-
-
-async def _policy_of(spec: Spec) -> dict[str, Any]:
-    return canary_policy(await needs_of(spec, rented(spec).keys), SESSION)

@@ -1,7 +1,5 @@
-"""How instances end: by their lease, by a reboot, by their termination.
-
-The one rule: an end is what EC2 says it is. Ends are waited for, and given up in time; whatever is
-left then is ended by whoever launched it.
+"""How instances end: by their lease, by a reboot, by their termination. An end is what EC2 says it
+is; waiting for one is given up in time, and what is left then is ended where it was launched.
 """
 
 from __future__ import annotations
@@ -25,24 +23,20 @@ from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
 from seerd.errors import ProviderError
 from seerd.units import format_duration
 
+# the lease that runs out, the time that its trials would have to save, and to store; seconds
 LEASE_S, GRACE_S, LAST_S = 5.0, 1.0, 5.0
-"""The lease that is left to run out, what its trials would have to save, and what storing would
-have; seconds.
-"""
-ENDS_S = 240.0
-"""How long an instance may take to end by itself, seconds: a whole boot, and its shutdown."""
+ENDS_S = 240.0  # for an instance to end by itself: a whole boot, and its shutdown
+# EC2 may refuse an end so long until that is an outcome; giving back has more patience
 TAKEN_S = 60.0
-"""How long EC2 may refuse an end, seconds, until that is an outcome. Giving back has more patience.
-"""
-GONE_S = 300.0
-"""How long `shutting-down` is watched, seconds; nobody pays for it."""
+GONE_S = 300.0  # `shutting-down` is watched so long; it is not billed
 SEEN_S = 3.0 * LOOK_S
+NOTICED = f"test -e {WORKED} && echo yes || echo no"  # whether it has had an agent
 ASK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Where from instances are watched."""
+    """From where instances are watched."""
 
     run: str  # the tag of all instances of the canary
     cloud: WatchedCloud  # the account, which notes what it says
@@ -50,9 +44,7 @@ class Post:
     provider: Ec2Provider  # launches and ends them
 
     async def until(self, true: Callable[[], bool], for_s: float) -> bool:
-        """Ask EC2 until this holds, for so many seconds; return whether it does. Raises
-        `AwsError`.
-        """
+        """Ask EC2 until this holds, for so many seconds; return whether it does."""
         end = time.monotonic() + for_s
         while not true():
             if time.monotonic() > end:
@@ -63,9 +55,7 @@ class Post:
 
 
 async def lease(post: Post, watched: Watched) -> CheckOutcome:
-    """Renew an agent's lease for the last time, and say nothing any more. Raises
-    `ProviderError`.
-    """
+    """Renew an agent's lease for the last time, and fall silent. Raises `ProviderError`."""
     reader, writer = await post.provider.connect(watched.instance)
     try:
         writer.write(encode(Hello(VERSION, post.run, 0)))
@@ -86,8 +76,11 @@ async def lease(post: Post, watched: Watched) -> CheckOutcome:
 
 async def reboot(post: Post, watched: Watched) -> CheckOutcome:
     """Reboot an instance that has had an agent. Raises `ProviderError`."""
-    if not await _has_worked(post, watched.instance):
-        return CheckOutcome("reboot", "failed", "what ends it did not notice its agent")
+    end = time.monotonic() + SEEN_S
+    while (await post.door.run(watched.instance, NOTICED)).strip() != "yes":
+        if time.monotonic() > end:
+            return CheckOutcome("reboot", "failed", "what ends it did not notice its agent")
+        await asyncio.sleep(ASK_S)
     try:
         await post.cloud.ask("ec2", "reboot_instances", InstanceIds=[watched.instance])
     except AwsError as error:
@@ -96,17 +89,6 @@ async def reboot(post: Post, watched: Watched) -> CheckOutcome:
         said = "these credentials may not reboot it; `seerd canary SPEC --policy` prints what may"
         return CheckOutcome("reboot", "unknown", said, None, error.code, error.status or None)
     return await _by_itself(post, watched.moments, "reboot", wall(), "it was told to reboot")
-
-
-async def _has_worked(post: Post, instance: str) -> bool:
-    """Wait until the instance has noticed that it had an agent."""
-    end = time.monotonic() + SEEN_S
-    while time.monotonic() < end:
-        there = await post.door.run(instance, f"test -e {WORKED} && echo yes || echo no")
-        if there.strip() == "yes":
-            return True
-        await asyncio.sleep(ASK_S)
-    return False
 
 
 async def _by_itself(
@@ -135,18 +117,13 @@ async def termination(post: Post, token: str, watched: Watched) -> list[CheckOut
     seconds = wall() - asked
     ran_s = 0.0 if span.since is None or span.until is None else span.until - span.since
     said = f"taken at once; it is accounted for with {format_duration(round(ran_s, 1))}"
-    return [
-        CheckOutcome("termination", "passed", said, seconds),
-        await _gone(post, watched.moments),
-    ]
-
-
-async def _gone(post: Post, moments: LaunchMoments) -> CheckOutcome:
+    taken = CheckOutcome("termination", "passed", said, seconds)
+    moments = watched.moments
     moments.ending = moments.ending or wall()
     if not await post.until(lambda: moments.gone is not None, GONE_S):
         said = f"it was still shutting down after {format_duration(GONE_S)}; that is not billed"
-        return CheckOutcome("shutting-down", "unknown", said)
+        return [taken, CheckOutcome("shutting-down", "unknown", said)]
     assert moments.gone is not None
     lasted_s = moments.gone - moments.ending
     said = f"for {format_duration(round(lasted_s, 1))}, which is not billed"
-    return CheckOutcome("shutting-down", "passed", said, lasted_s)
+    return [taken, CheckOutcome("shutting-down", "passed", said, lasted_s)]

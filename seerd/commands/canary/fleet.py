@@ -1,7 +1,6 @@
-"""The instances of a canary: what those of one type have in common, and how all is given back.
-
-The one rule: however a canary goes, every instance is ended before anything else is told. If this
-process ends first, each powers itself off minutes later, and `seerd sweep` finds it by its tags.
+"""The instances of a canary, and how all is given back. Every instance is ended before anything
+else is printed. If this process is killed, each powers itself off minutes later, and `seerd sweep`
+finds it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from seerd.backends.base import Leftovers
 from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import settings_of
-from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
+from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall
 from seerd.commands.canary import storage
@@ -32,13 +31,10 @@ from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 from seerd.telling.summary import nothing_left
 
+# the launches: checked and terminated, left alone, rebooted, with a GPU
 PROVED, LEASE, REBOOT, GPU = "proved", "lease", "reboot", "gpu"
-"""The launches: what is looked at and terminated, what is left alone, what is rebooted, and what
-has a GPU.
-"""
 SMALL = (PROVED, LEASE, REBOOT)
-BOOT_S = 300.0
-"""The most seconds from running until an agent has to answer."""
+BOOT_S = 300.0  # the most seconds from running until an agent has to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,23 @@ class CanaryFleet:
         )
         self.cloud = WatchedCloud(plan.cluster.region, plan.cluster.address)
         self.door = WatchedDoor(Remote(Bundle(zip_, source), options), self.cloud)
-        settings = _settings(plan, self.run, rental, hard_end, folder / "keys", gpu=gpu)
+        settings = settings_of(
+            plan.cluster,
+            run=self.run,
+            name=plan.spec.name,
+            owner=plan.owner,
+            gpus=1,
+            keys=folder / "keys",
+            hard_end=hard_end,
+            instance_types=(rental.type,),
+            market="on-demand",
+            boot_s=min(BOOT_S, plan.cluster.boot_s),
+            key=None,
+            volume_gb=None,
+            throughput=None,
+            load_rate=None,
+            python=python_of(plan.spec) if gpu else "",
+        )
         self.provider = Ec2Provider(settings, self.door, self.cloud)
         self.post = Post(self.run, self.cloud, self.door, self.provider)
         self.shelf: storage.Shelf | None = None  # in which something may lie
@@ -98,32 +110,10 @@ class CanaryFleet:
         return self.cloud.launch(token)
 
     def usd(self) -> float:
-        """About how many USD its instances cost."""
+        """Return about how many USD its instances cost."""
         now = wall()
         seconds = sum(one.moments.billed_s(now) for one in self.cloud.launches.values())
         return seconds / 3600 * self.rental.usd_per_h
-
-
-def _settings(
-    plan: CanaryPlan, run: str, rental: CanaryRental, hard_end: float, keys: Path, *, gpu: bool
-) -> Ec2Settings:
-    return settings_of(
-        plan.cluster,
-        run=run,
-        name=plan.spec.name,
-        owner=plan.owner,
-        gpus=1,
-        keys=keys,
-        hard_end=hard_end,
-        instance_types=(rental.type,),
-        market="on-demand",
-        boot_s=min(BOOT_S, plan.cluster.boot_s),
-        key=None,
-        volume_gb=None,
-        throughput=None,
-        load_rate=None,
-        python=python_of(plan.spec) if gpu else "",
-    )
 
 
 def python_of(spec: Spec) -> str:
@@ -132,37 +122,34 @@ def python_of(spec: Spec) -> str:
 
 
 def tell_refusal(log: OutcomeLog, error: AwsError) -> None:
-    """Tell at once that instances may be left. This is no check, and not of the report."""
+    """Print at once that instances may be left. This is no check, and not in the report."""
     log.tell(CheckOutcome("giving back", "unknown", f"EC2 refuses: {error}"))
 
 
 async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
-    """End everything, and say whether anything is left."""
+    """End everything, and return a line on what is left."""
     ends = [one.provider.terminate(token) for one in fleets for token in one.tokens]
     left = [one.provider.leftovers() for one in fleets]
     complaint = asyncio.create_task(_complaint(fleets, log))
     # What could not be ended is asked for again by `leftovers`, and is named there.
     await asyncio.gather(*ends, return_exceptions=True)
     complaint.cancel()
-    found = await asyncio.gather(*left, return_exceptions=True)
-    stored = [line for one in fleets for line in await _emptied(one)]
-    costing = [line for one, of in zip(found, fleets, strict=True) for line in _costing(one, of)]
-    costing += stored
-    if not costing:
-        text = nothing_left(
-            [line for one in found if isinstance(one, Leftovers) for line in one.ending]
-        )
+    answers = await asyncio.gather(*left, return_exceptions=True)
+    costing = [line for one, of in zip(answers, fleets, strict=True) for line in _costing(one, of)]
+    costing += [line for one in fleets for line in await _emptied(one)]
+    if costing:
+        by = "instances power themselves off within minutes, and `seerd sweep` shows them"
+        text = "\n".join([f"something is left that may cost; {by}:", *costing])
+        log.add(CheckOutcome("nothing left", "failed", text))
+    else:
+        ending = [line for one in answers if isinstance(one, Leftovers) for line in one.ending]
+        text = nothing_left(ending)
         log.add(CheckOutcome("nothing left", "passed", text))
-        return text
-    lines = "\n".join(costing)
-    by = "instances power themselves off within minutes, and `seerd sweep` shows them"
-    text = f"something is left that may cost; {by}:\n{lines}"
-    log.add(CheckOutcome("nothing left", "failed", text))
     return text
 
 
 async def _complaint(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> None:
-    """Tell once why nothing can be given back, as soon as EC2 says so."""
+    """Print once why nothing can be given back, as soon as EC2 says so."""
     while True:
         await asyncio.sleep(1.0)
         for error in filter(None, (one.cloud.refuses_ends() for one in fleets)):
@@ -170,7 +157,7 @@ async def _complaint(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> None:
 
 
 async def _emptied(fleet: CanaryFleet) -> list[str]:
-    """Take out of the bucket what is left there, and return what cannot be."""
+    """Remove the canary's objects from the bucket; return a line on what cannot be removed."""
     if fleet.shelf is None:
         return []
     try:
@@ -180,20 +167,20 @@ async def _emptied(fleet: CanaryFleet) -> list[str]:
     return []
 
 
-def _costing(found: Leftovers | BaseException, fleet: CanaryFleet) -> list[str]:
-    """List what is left that costs; if EC2 does not tell, what is known to have run."""
-    if isinstance(found, Leftovers):
-        return found.costing
-    if not isinstance(found, Exception):
-        raise found
+def _costing(answer: Leftovers | BaseException, fleet: CanaryFleet) -> list[str]:
+    """List what is left that costs; if EC2 does not answer, what has run."""
+    if isinstance(answer, Leftovers):
+        return answer.costing
+    if not isinstance(answer, Exception):
+        raise answer
     end = time.strftime("%H:%M:%S", time.localtime(fleet.hard_end))
-    known = [
+    running = [
         f"instance {one} ({fleet.rental.type}) may still run, and powers itself off by {end}"
         for one in fleet.cloud.running()
     ]
-    return [why_of(found), *known]
+    return [why_of(answer), *running]
 
 
 def why_of(error: Exception) -> str:
-    """Say what went wrong."""
+    """Return what went wrong."""
     return str(error) if isinstance(error, SeerdError) else f"{type(error).__name__}: {error}"

@@ -1,7 +1,5 @@
-"""What an instance finds out about itself: the timer, the metadata, what its user may do as root.
-
-The one rule: the instance only tells what is so (`PROGRAM`); what that means is judged here, by
-pure functions.
+"""What an instance reports on itself: the timer, the metadata, what its user may do as root. The
+instance only reports (`PROGRAM`); pure functions judge it here.
 """
 
 from __future__ import annotations
@@ -17,10 +15,8 @@ from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
 from seerd.units import format_duration
 
 CHECKED = ("user data", "timer", "orphan watch", "IMDSv1", "no credentials", "sudo")
+# that the timer may be off: NTP may still be setting the instance's clock when it boots
 OFF_S = 60.0
-"""Seconds that the timer may be off: it is set by the instance's clock, which NTP may still be
-setting when it boots.
-"""
 UNAUTHORISED, MISSING = 401, 404
 PROGRAM = (
     f"TIMER, WATCH = {TIMER!r}, {WATCH!r}\n"
@@ -67,7 +63,7 @@ print(json.dumps({
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the instance tells."""
+    """What the instance reports."""
 
     now: float  # its wall clock, seconds since 1970
     timer_at: float | None  # when its timer was set, by that clock; None: there is none
@@ -83,7 +79,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFacts:
-    """What should be so. LaunchMoments are wall clock, seconds since 1970."""
+    """What should be so. Times are wall clock, seconds since 1970."""
 
     moments: LaunchMoments  # those of the instance
     told_at: float  # when it reported its facts
@@ -91,15 +87,13 @@ class ExpectedFacts:
 
 
 def judged(facts: Facts, expected: ExpectedFacts) -> list[CheckOutcome]:
-    """Judge what an instance has told of itself."""
-    return [
-        _user_data(facts, expected),
-        _timer(facts, expected),
-        _watch(facts),
-        _without_token(facts),
-        _credentials(facts),
-        _sudo(facts),
-    ]
+    """Judge what an instance has reported of itself."""
+    watch = CheckOutcome("orphan watch", "passed", "it runs")
+    if facts.watch != "active":
+        why = f"it does not run (systemd: {facts.watch})"
+        watch = CheckOutcome("orphan watch", "failed", why)
+    user_data, timer = _user_data(facts, expected), _timer(facts, expected)
+    return [user_data, timer, watch, *_metadata(facts), _sudo(facts)]
 
 
 def _user_data(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
@@ -108,8 +102,8 @@ def _user_data(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
     ahead_s = facts.now - expected.told_at
     seconds = facts.timer_at - ahead_s - expected.moments.asked
     off = f"; its clock is {abs(ahead_s):.0f}s off" if abs(ahead_s) > 1.0 else ""
-    said = f"{format_duration(max(0.0, round(seconds, 1)))} after it was asked for{off}"
-    return CheckOutcome("user data", "passed", said, seconds)
+    text = f"{format_duration(max(0.0, round(seconds, 1)))} after it was asked for{off}"
+    return CheckOutcome("user data", "passed", text, seconds)
 
 
 def _timer(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
@@ -121,35 +115,24 @@ def _timer(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
         return CheckOutcome("timer", "unknown", "it is active, and does not say for how long")
     off_s = facts.timer_at + waits_s - expected.hard_end
     if abs(off_s) > OFF_S:
-        side = "late" if off_s > 0 else "early"
-        return CheckOutcome(
-            "timer", "failed", f"it is {format_duration(abs(round(off_s)))} too {side}"
-        )
-    return CheckOutcome(
-        "timer", "passed", f"it fires {format_duration(round(waits_s))} after the boot"
-    )
+        off = f"{format_duration(abs(round(off_s)))} too {'late' if off_s > 0 else 'early'}"
+        return CheckOutcome("timer", "failed", f"it is {off}")
+    waits = format_duration(round(waits_s))
+    return CheckOutcome("timer", "passed", f"it fires {waits} after the boot")
 
 
-def _watch(facts: Facts) -> CheckOutcome:
-    if facts.watch == "active":
-        return CheckOutcome("orphan watch", "passed", "it runs")
-    return CheckOutcome("orphan watch", "failed", f"it does not run (systemd: {facts.watch})")
-
-
-def _without_token(facts: Facts) -> CheckOutcome:
-    told = f"status {facts.without_token} without a token, {facts.with_token} with one"
-    if not facts.without_token or not facts.with_token:
-        return CheckOutcome("IMDSv1", "unknown", "its metadata did not answer")
+def _metadata(facts: Facts) -> list[CheckOutcome]:
+    token = f"status {facts.without_token} without a token, {facts.with_token} with one"
     refused = facts.without_token == UNAUTHORISED and facts.with_token < UNAUTHORISED
-    return CheckOutcome("IMDSv1", "passed" if refused else "failed", told)
-
-
-def _credentials(facts: Facts) -> CheckOutcome:
+    imds = CheckOutcome("IMDSv1", "passed" if refused else "failed", token)
+    if not facts.without_token or not facts.with_token:
+        imds = CheckOutcome("IMDSv1", "unknown", "its metadata did not answer")
+    role = CheckOutcome("no credentials", "failed", "its metadata has credentials of a role")
     if facts.role == MISSING:
-        return CheckOutcome("no credentials", "passed", "its metadata has none")
-    if not facts.role or facts.role >= UNAUTHORISED:
-        return CheckOutcome("no credentials", "unknown", f"its metadata answered {facts.role}")
-    return CheckOutcome("no credentials", "failed", "its metadata has credentials of a role")
+        role = CheckOutcome("no credentials", "passed", "its metadata has none")
+    elif not facts.role or facts.role >= UNAUTHORISED:
+        role = CheckOutcome("no credentials", "unknown", f"its metadata answered {facts.role}")
+    return [imds, role]
 
 
 def _sudo(facts: Facts) -> CheckOutcome:

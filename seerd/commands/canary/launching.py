@@ -1,6 +1,5 @@
-"""Launches that are watched: when EC2 said what, and how far the way in has come.
-
-The one rule: the launch itself is that of a run (`Ec2Provider`, `Remote`); here one only looks on.
+"""Launches that are watched: what EC2 answered when, and how far the login has come. The launch
+itself is that of a run (`Ec2Provider`, `Remote`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import asyncssh
 
@@ -25,10 +24,8 @@ from seerd.clock import unlimited, wall
 from seerd.commands.canary.outcome import LaunchMoments
 from seerd.errors import ProviderError
 
-AGAIN_S = 0.2
-"""From one attempt to get in to the next, seconds."""
-LASTS_S = 10.0
-"""How long credentials are refused until a canary takes that for lasting, seconds."""
+AGAIN_S = 0.2  # seconds between attempts to log in
+LASTS_S = 10.0  # refused for so many seconds, credentials are taken for ended
 
 
 @dataclass(slots=True)
@@ -41,9 +38,8 @@ class Watched:
     request: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedCalls:
-    """That calls of one kind are refused."""
+class RefusedCalls(NamedTuple):
+    """A kind of calls that is refused."""
 
     since: float  # when that began, wall clock, seconds since 1970
     error: AwsError  # the last refusal
@@ -61,8 +57,11 @@ class WatchedCloud(Cloud):
     async def call(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
-        """Make one call, and note what it is about. Raises `AwsError`."""
-        asked, token = wall(), _token(operation, request)
+        """Make one call, and note its answer. Raises `AwsError`."""
+        asked, token = wall(), ""
+        if operation == "run_instances":
+            pairs = request["TagSpecifications"][0]["Tags"]
+            token = next((str(pair["Value"]) for pair in pairs if pair["Key"] == COMMAND), "")
         if token:
             watched = self.launch(token)
             watched.moments.asked = watched.moments.asked or asked
@@ -79,25 +78,35 @@ class WatchedCloud(Cloud):
         if token:
             moments = self.launch(token).moments
             moments.answered = moments.answered or wall()
-        for row in _rows(operation, answer):
-            self._note(instances.seen(row))
-        if operation == "terminate_instances":
-            self._note_ends(answer)
+        self._note_answer(operation, answer)
         return answer
 
+    def _note_answer(self, operation: str, answer: Mapping[str, Any]) -> None:
+        rows = []
+        if operation == "describe_instances":
+            rows = [row for group in answer["Reservations"] for row in group["Instances"]]
+        if operation == "run_instances":
+            rows = answer["Instances"]
+        for row in rows:
+            self._note(instances.seen(row))
+        for row in answer["TerminatingInstances"] if operation == "terminate_instances" else ():
+            if row["CurrentState"]["Name"] in ENDING:
+                moments = self.by_id(row["InstanceId"])
+                moments.ending = moments.ending or wall()
+
     def launch(self, token: str) -> Watched:
-        """Return what is known of this launch."""
+        """Return what is recorded of this launch."""
         return self.launches.setdefault(token, Watched())
 
     def by_id(self, instance: str) -> LaunchMoments:
         """Return the moments of this instance."""
-        found = (one.moments for one in self.launches.values() if one.instance == instance)
-        return next(found, LaunchMoments())
+        moments = (one.moments for one in self.launches.values() if one.instance == instance)
+        return next(moments, LaunchMoments())
 
     def running(self) -> list[str]:
-        """List the instances whose end EC2 has not told."""
-        known = (one for one in self.launches.values() if one.instance)
-        return [one.instance for one in known if one.moments.ending is None]
+        """List the instances whose end EC2 has not reported."""
+        launched = (one for one in self.launches.values() if one.instance)
+        return [one.instance for one in launched if one.moments.ending is None]
 
     def locked_out(self) -> AwsError | None:
         """Return why AWS takes the credentials no more, once that has lasted."""
@@ -107,15 +116,9 @@ class WatchedCloud(Cloud):
         return refused.error if wall() - refused.since > LASTS_S else None
 
     def refuses_ends(self) -> AwsError | None:
-        """Return why AWS tells of no instance, or ends none; None: it does."""
-        found = (self.refused.get(one) for one in ("terminate_instances", "describe_instances"))
-        return next((one.error for one in found if one is not None), None)
-
-    def _note_ends(self, answer: Mapping[str, Any]) -> None:
-        for row in answer["TerminatingInstances"]:
-            if row["CurrentState"]["Name"] in ENDING:
-                moments = self.by_id(row["InstanceId"])
-                moments.ending = moments.ending or wall()
+        """Return why AWS lists or ends no instance; None: it does."""
+        refused = (self.refused.get(one) for one in ("terminate_instances", "describe_instances"))
+        return next((one.error for one in refused if one is not None), None)
 
     def _note(self, seen: instances.SeenInstance) -> None:
         if seen.token not in self.launches:
@@ -136,24 +139,8 @@ class WatchedCloud(Cloud):
             moments.gone = moments.gone or now
 
 
-def _token(operation: str, request: Mapping[str, Any]) -> str:
-    """Return the token of the launch that this asks for; empty: it asks for none."""
-    if operation != "run_instances":
-        return ""
-    pairs = request["TagSpecifications"][0]["Tags"]
-    return next((str(pair["Value"]) for pair in pairs if pair["Key"] == COMMAND), "")
-
-
-def _rows(operation: str, answer: Mapping[str, Any]) -> list[Any]:
-    if operation == "run_instances":
-        return list(answer["Instances"])
-    if operation == "describe_instances":
-        return [row for group in answer["Reservations"] for row in group["Instances"]]
-    return []
-
-
 class WatchedDoor:
-    """The way into instances, an agent on each, that notes how far each has come. `lease_s` is that
+    """The login to instances, and an agent on each, noting how far each has come. `lease_s` is that
     of `Provider.open`.
     """
 
@@ -183,9 +170,9 @@ class WatchedDoor:
         await self._remote.end_agent(machine, grace_s)
 
     async def run(self, instance: str, command: str, program: str = "", for_s: float = 60.0) -> str:
-        """Run a command on an instance, with this program on its standard input, and return what it
-        has printed. Raises `ProviderError` if it fails, or takes longer than `for_s` seconds; what
-        the command was is left to whoever tells of it, as it may name what strangers must not see.
+        """Run a command on an instance, with this program on its standard input, and return its
+        output. Raises `ProviderError` if it fails or takes longer than `for_s` seconds, without the
+        command, which may name what strangers must not see.
         """
         try:
             async with asyncio.timeout(for_s):

@@ -1,8 +1,5 @@
-"""What a canary finds out: one outcome for each check, the moments of an instance's life, and the
-most that it may cost.
-
-The one rule: values and arithmetic only. What could not be found out is `unknown`, and never
-`passed`.
+"""The results of a canary: one outcome for each check, the moments of an instance's life, and the
+most that it may cost. What could not be found out is `unknown`, and never `passed`.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from seerd.units import format_duration
 
 Result = Literal["passed", "failed", "unknown"]
 
+# All checks in the order of the report, each with what is proved if it passes.
 CHECKS: Mapping[str, str] = {
     "doctor": "seerd doctor finds no problem",
     "printed policy": "the doctor finds nothing missing under exactly the policy that it prints",
@@ -50,13 +48,12 @@ CHECKS: Mapping[str, str] = {
     "torch, warm": "torch is imported again",
     "nothing left": "no instance and no volume is left that costs",
 }
-"""All checks in the order of the report, each with what has been proved if it has passed."""
 GPU_CHECKS = frozenset({"GPU", "torch, cold", "torch, warm"})
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What came of a check."""
+    """The result of a check."""
 
     check: str  # its name, a key of `CHECKS`
     result: Result  # whether it has passed
@@ -68,21 +65,21 @@ class CheckOutcome:
 
 @dataclass(slots=True)
 class OutcomeLog:
-    """The outcomes so far. `tell` hears of each as it comes."""
+    """The outcomes so far. `tell` gets each as it comes."""
 
     tell: Callable[[CheckOutcome], None]
     outcomes: dict[str, CheckOutcome] = field(default_factory=dict)
 
     def add(self, *outcomes: CheckOutcome) -> None:
-        """Write down these outcomes; of a check that has one already, the first counts."""
+        """Record these outcomes; of a check that has one already, the first counts."""
         for one in outcomes:
             if one.check not in self.outcomes:
                 self.outcomes[one.check] = one
                 self.tell(one)
 
     def complete(self, *, gpu: bool, why: str) -> list[CheckOutcome]:
-        """List the outcomes of all checks in their order; those that were not come to are unknown,
-        for this reason.
+        """List the outcomes of all checks in their order; those that were not made are unknown,
+        with the reason `why`.
         """
         wanted = [check for check in CHECKS if gpu or check not in GPU_CHECKS]
         self.add(*(CheckOutcome(one, "unknown", why) for one in wanted if one not in self.outcomes))
@@ -94,7 +91,7 @@ class OutcomeLog:
 
 @dataclass(slots=True)
 class LaunchMoments:
-    """When what was seen of an instance. Wall clock, seconds since 1970; None: it was not seen."""
+    """When what was seen of an instance, seconds since 1970; None: it was not seen."""
 
     asked: float | None = None  # its launch was sent
     answered: float | None = None  # EC2 had answered
@@ -109,14 +106,13 @@ class LaunchMoments:
     reason: str = ""  # EC2's code for its end
 
     def billed_s(self, now: float) -> float:
-        """Compute the seconds that are billed by `now`, at least 60 once it has run."""
+        """Return the seconds that are billed by `now`, at least 60 once it has run."""
         if self.running is None:
             return 0.0
         return max(LEAST_BILLED_S, (self.ending or now) - self.running)
 
 
-LEAST_BILLED_S = 60.0
-"""Each launch is billed for that many seconds (aws.amazon.com/ec2/pricing/on-demand)."""
+LEAST_BILLED_S = 60.0  # for each launch (aws.amazon.com/ec2/pricing/on-demand)
 STEPS: Sequence[tuple[str, str]] = (
     ("request", "answered"),
     ("pending", "pending"),
@@ -129,8 +125,8 @@ STEPS: Sequence[tuple[str, str]] = (
 
 
 def timeline(moments: LaunchMoments, trouble: str) -> list[CheckOutcome]:
-    """Say how far a launch came, in seconds since it was asked for. `trouble`: why it went no
-    further; empty: all is well.
+    """Return how far a launch came, in seconds since it was asked for. `trouble`: why it went no
+    further; empty: it did not fail.
     """
     outcomes: list[CheckOutcome] = []
     for check, name in STEPS:
@@ -149,29 +145,21 @@ def timeline(moments: LaunchMoments, trouble: str) -> list[CheckOutcome]:
 
 # ------------------------------------------------------------ money
 
-CAP_USD, GPU_CAP_USD = 0.10, 0.20
-"""USD that a canary never costs more than, without and with a GPU."""
-LONGEST_S = 720.0
-"""Seconds after which a small instance powers itself off, whatever happens."""
-WORK_S = 600.0
-"""Seconds after which a canary gives everything back, however far it has come."""
+CAP_USD, GPU_CAP_USD = 0.10, 0.20  # a canary never costs more, without and with a GPU
+LONGEST_S = 720.0  # after which a small instance powers itself off, whatever happens
+WORK_S = 600.0  # after which a canary gives everything back, however far it has come
+# the same for the instance with a GPU: five minutes, and half a minute for its own timer
 LONGEST_GPU_S = 330.0
-"""The same for the instance with a GPU: five minutes, and half a minute for its own timer to be the
-second line.
-"""
 GPU_WORK_S = 300.0
-DISK_USD_PER_GB_H = 0.1520 / 730
-"""gp3 where it is dearest (aws.amazon.com/ebs/pricing, sa-east-1)."""
-ADDRESS_USD_PER_H = 0.005
-"""A public address (aws.amazon.com/vpc/pricing)."""
+DISK_USD_PER_GB_H = 0.1520 / 730  # gp3 where it is dearest (aws.amazon.com/ebs/pricing, sa-east-1)
+ADDRESS_USD_PER_H = 0.005  # a public address (aws.amazon.com/vpc/pricing)
+# requests to S3 (dozens, at most $0.007 for 1,000), and 32 MiB there for a minute
 OTHER_USD = 0.005
-"""Requests to S3 (some dozens, at most $0.007 for 1,000), and 32 MiB there for a minute."""
 
 
+# Both vCPUs of a t3.small beyond its price, if they never rest: of each a fifth is in the price,
+# and a vCPU-hour costs $0.05 (aws.amazon.com/ec2/pricing/on-demand, "T4g/T3 Unlimited Mode").
 BURST_USD_PER_H = 2 * 0.8 * 0.05
-"""What both vCPUs of a t3.small cost beyond its price if they never rest: of each a fifth is in the
-price, and a vCPU-hour costs $0.05 (aws.amazon.com/ec2/pricing/on-demand, "T4g/T3 Unlimited Mode").
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +182,7 @@ class CanaryRental:
 
 
 def most_usd(rentals: Sequence[CanaryRental]) -> float:
-    """Compute the most USD that a canary may cost."""
+    """Return the most USD that a canary may cost."""
     return sum(one.most_usd for one in rentals) + OTHER_USD
 
 

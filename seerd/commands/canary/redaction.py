@@ -1,25 +1,22 @@
 """What may be shown to strangers: texts without accounts, ARNs, addresses, paths, names and keys.
-
-The one rule: pure, and rather too much is taken out than too little.
+Rather too much is taken out than too little.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
+# names that identify nobody
 COMMON = frozenset(
     {"", "-", ".", "..", "root", "seerd", "ubuntu", "user", "runs", "home", "python", "python3"}
 )
-"""Names that say nothing of anybody."""
+# Shorter names are not taken out; those below `SHORT_NAME` only as whole words.
 SHORTEST_NAME, SHORT_NAME = 2, 6
-"""Characters of the shortest name that is taken out, and of the shortest that is so wherever it is:
-one that is shorter than that may be part of a word.
-"""
 
+# a character of a path: punctuation belongs to it only if the path goes on after it
 _INNER = r"(?:[^\s\"'<>|;,:()\[\]{}]|[;,:()\[\]{}](?=[^\s\"']))"
-"""A character of a path: punctuation belongs to it only if it goes on after that."""
 _DOMAINS = (
     "local|localdomain|internal|intranet|lan|corp|home|example|test|invalid|com|net|org|io|dev|ai|"
     "co|app|tech|cloud|edu|gov|info|biz|xyz|eu|us|uk|de|fr|nl|ch|at|es|it|se|no|fi|dk|pl|ca|au|jp|"
@@ -48,56 +45,43 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Find:
+class _Find(NamedTuple):
     """What is to be taken out of a text."""
 
     begin: int  # where it begins
     end: int  # where it ends, exclusive
     what: str  # what it is called instead
 
-    def joined(self, other: _Find) -> _Find:
-        """Return both as one; the longer one says what it is."""
-        longer = max(self, other, key=lambda one: one.end - one.begin)
-        return _Find(min(self.begin, other.begin), max(self.end, other.end), longer.what)
-
 
 def redacted(text: str, names: Iterable[str] = ()) -> str:
-    """Return the text without what identifies an account, and without these names. What was taken
-    out is named in angle brackets.
+    """Return the text without what identifies an account, and without these names, each replaced by
+    what it is, in angle brackets.
     """
+    named = {one for one in names if one not in COMMON and len(one) >= SHORTEST_NAME}
+    patterns = [*_PATTERNS, *(("name", _pattern(name)) for name in named)]
+    finds = (
+        _Find(*match.span(), what) for what, pattern in patterns for match in pattern.finditer(text)
+    )
     out, at = [], 0
-    for one in _merged(_finds(text, names)):
+    for one in _merged(finds):
         out += [text[at : one.begin], f"<{one.what}>"]
         at = one.end
     return "".join([*out, text[at:]])
 
 
-def _finds(text: str, names: Iterable[str]) -> Iterator[_Find]:
-    named = [("name", _pattern(name)) for name in set(names) if _is_telling(name)]
-    for what, pattern in (*_PATTERNS, *named):
-        for match in pattern.finditer(text):
-            yield _Find(*match.span(), what)
-
-
-def _merged(finds: Iterable[_Find]) -> Iterator[_Find]:
-    """Join what overlaps: nothing stays of a name because a part of it looked like something
-    else.
+def _merged(finds: Iterable[_Find]) -> list[_Find]:
+    """Join what overlaps, so that no part of a name stays because another looked like something
+    else; the longer one says what both are.
     """
-    last: _Find | None = None
+    merged: list[_Find] = []
     for one in sorted(finds, key=lambda one: (one.begin, -one.end, one.what)):
-        if last is None or one.begin >= last.end:
-            if last is not None:
-                yield last
-            last = one
+        if not merged or one.begin >= merged[-1].end:
+            merged.append(one)
         else:
-            last = last.joined(one)
-    if last is not None:
-        yield last
-
-
-def _is_telling(name: str) -> bool:
-    return name not in COMMON and len(name) >= SHORTEST_NAME
+            last = merged[-1]
+            longer = max(last, one, key=lambda one: one.end - one.begin)
+            merged[-1] = _Find(last.begin, max(last.end, one.end), longer.what)
+    return merged
 
 
 def _pattern(name: str) -> re.Pattern[str]:

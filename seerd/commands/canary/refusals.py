@@ -1,7 +1,5 @@
-"""Launches that EC2 has to refuse: with an image, a zone and a bid that it cannot take.
-
-The one rule: each is the launch of a run with one thing wrong, so that nothing can come of it. If
-something does, it is ended.
+"""Launches that EC2 has to refuse: with an image, a zone and a bid that it cannot take. Each is the
+launch of a run with one thing wrong; if EC2 takes it, the instance is ended.
 """
 
 from __future__ import annotations
@@ -16,23 +14,33 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.commands.canary.outcome import CheckOutcome
 
 NO_IMAGE = "ami-00000000000000000"
-TOO_LITTLE = "0.0001"
-"""USD for an hour."""
+TOO_LITTLE = "0.0001"  # USD for an hour
+# what seerd has to take each refusal for
 ABOUT = {
     "wrong image": frozenset({ErrorKind.REFUSED}),
     "wrong zone": frozenset({ErrorKind.REFUSED, ErrorKind.ELSEWHERE}),
     "wrong price": frozenset({ErrorKind.CAPACITY}),
 }
-"""What seerd has to take each refusal for."""
+# refusals whatever is asked for
 UNRELATED = frozenset(
     {ErrorKind.THROTTLED, ErrorKind.UNCLEAR, ErrorKind.QUOTA, ErrorKind.CREDENTIALS}
 )
-"""What is refused whatever is asked for."""
 
 
 async def look(cloud: Cloud, request: Mapping[str, Any]) -> list[CheckOutcome]:
     """Send a launch that EC2 has taken again, with one thing wrong each time."""
-    return [await _refused(cloud, check, wrong(check, request, cloud.region)) for check in ABOUT]
+    outcomes = []
+    for check in ABOUT:
+        launch = wrong(check, request, cloud.region)
+        try:
+            answer = await cloud.ask("ec2", "run_instances", patience_s=20.0, **launch)
+        except AwsError as error:
+            outcomes.append(judged(check, error))
+            continue
+        await instances.end(cloud, [row["InstanceId"] for row in answer["Instances"]])
+        text = "EC2 has taken it; the instance was ended"
+        outcomes.append(CheckOutcome(check, "failed", text))
+    return outcomes
 
 
 def wrong(check: str, request: Mapping[str, Any], region: str) -> dict[str, Any]:
@@ -46,16 +54,6 @@ def wrong(check: str, request: Mapping[str, Any], region: str) -> dict[str, Any]
         return asked | {"NetworkInterfaces": [interface], "Placement": zone}
     options = {"SpotInstanceType": "one-time", "MaxPrice": TOO_LITTLE}
     return asked | {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": options}}
-
-
-async def _refused(cloud: Cloud, check: str, request: Mapping[str, Any]) -> CheckOutcome:
-    try:
-        answer = await cloud.ask("ec2", "run_instances", patience_s=20.0, **request)
-    except AwsError as error:
-        return judged(check, error)
-    made = [row["InstanceId"] for row in answer["Instances"]]
-    await instances.end(cloud, made)
-    return CheckOutcome(check, "failed", "EC2 has taken it; what came of it was ended")
 
 
 def judged(check: str, error: AwsError) -> CheckOutcome:

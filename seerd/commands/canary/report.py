@@ -1,6 +1,5 @@
-"""What a canary came back with, for the person and for an issue.
-
-The one rule: the JSON has nothing that identifies an account, and the table is made of it.
+"""The report of a canary, for the user and for an issue. The JSON has nothing that identifies an
+account, and the table is made of it.
 """
 
 from __future__ import annotations
@@ -31,13 +30,11 @@ WIDEST = max(map(len, CHECKS))
 def report_json(
     plan: CanaryPlan, result: CanaryResult, at: float, names: Iterable[str]
 ) -> dict[str, Any]:
-    """Make what `seerd canary --json` prints. `names`: what must not be in it, whatever it looks
-    like.
-    """
-    results, known = [one.result for one in result.outcomes], tuple(names)
+    """Return what `seerd canary --json` prints. `names`: what must not be in it."""
+    results, secret = [one.result for one in result.outcomes], tuple(names)
 
     def clean(text: str) -> str | None:
-        return redacted(text, known) or None
+        return redacted(text, secret) or None
 
     # Only these texts are others' words. What AWS itself has named, the region and the types,
     # identifies nobody, and is wanted.
@@ -72,14 +69,14 @@ def report_json(
     }
 
 
-def write_report(home: Path, run: str, told: dict[str, Any]) -> Path:
+def write_report(home: Path, run: str, report: dict[str, Any]) -> Path:
     """Write the JSON into the folder of all runs, and return its file. Raises `UsageError` if it
     cannot be written.
     """
     path = home / "canaries" / f"{run}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(dumps(told, indent=2) + "\n")
+        path.write_text(dumps(report, indent=2) + "\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     return path
@@ -102,10 +99,10 @@ def _launch(kind: str, moments: LaunchMoments) -> dict[str, Any]:
     }
 
 
-def canary_view(told: dict[str, Any]) -> RenderableType:
-    """Draw the table, and what it comes to."""
+def canary_view(report: dict[str, Any]) -> RenderableType:
+    """Draw the table, with its sums."""
     text = Text()
-    for one in told["checks"]:
+    for one in report["checks"]:
         took = "" if one["seconds"] is None else format_duration(round(one["seconds"], 1))
         text.append(f"{one['result']:<8}", style=STYLES[one["result"]])
         text.append(f" {one['check']:<{WIDEST}} {took:>8}  ")
@@ -114,13 +111,13 @@ def canary_view(told: dict[str, Any]) -> RenderableType:
         text.append(f"{head}{why}\n")
         for line in more:
             text.append(f"{'':<{WIDEST + 20}}{line}\n", style="dim")
-    counts = f"{told['passed']} passed, {told['failed']} failed, {told['unknown']} unknown"
-    cost = f"about ${told['usd']:.3f}, of at most ${told['most_usd']:.3f}"
+    counts = f"{report['passed']} passed, {report['failed']} failed, {report['unknown']} unknown"
+    cost = f"about ${report['usd']:.3f}, of at most ${report['most_usd']:.3f}"
     return Group(text, Text(f"{counts}; {cost}"))
 
 
 def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTimes]:
-    """Collect the times that plans use from now on, for each type that came far enough."""
+    """Return the times that plans use from now on, for each type that came far enough."""
     found = []
     for kind in dict.fromkeys(kind for kind, _ in result.launches):
         ready = [m for name, m in result.launches if name == kind and m.agent and m.running]
@@ -142,7 +139,7 @@ def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTi
 
 def _import_s(plan: CanaryPlan, result: CanaryResult, kind: str) -> float | None:
     """Return the seconds of the first import of torch, which is part of the boot of a machine with
-    a GPU: no trial begins before it. None: it did not succeed, so the boot is not known.
+    a GPU: no trial begins before it. None: it failed, so the boot is not known.
     """
     if plan.gpu is None or kind != plan.gpu.type:
         return 0.0

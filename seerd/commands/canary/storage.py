@@ -1,7 +1,5 @@
-"""What an instance may do in the bucket: put by a presigned URL, in parts, and not too late.
-
-The one rule: the instance works with the agent's own code, out of the zip that was pushed to it,
-and with URLs that the run's store has signed.
+"""What an instance may do in the bucket: put by a presigned URL, in parts, and not too late. It
+runs the agent's own code, with URLs that the run's store has signed.
 """
 
 from __future__ import annotations
@@ -27,10 +25,8 @@ from seerd.stores.s3.store import S3Store
 CHECKED = ("PUT", "multipart", "expired URL", "encryption")
 TRIAL = "canary"
 BODY = b"seerd canary\n" * 64
-LIFE_S = 1
-"""Seconds for which the URL works that is to be refused."""
-LATE_S = 5.0
-"""How long after its end was taken an instance may still put something, seconds."""
+LIFE_S = 1  # seconds for which the URL works that is to be refused
+LATE_S = 5.0  # an instance may still put something so long after its end
 PROGRAM = """\
 import base64, hashlib, json, os, sys, tempfile, time
 sys.path.insert(0, os.path.expanduser("~/.cache/seerd/agents/" + TASK["zip"] + ".pyz"))
@@ -80,7 +76,7 @@ print(json.dumps(told))
 
 
 class TransferTry(msgspec.Struct, frozen=True):
-    """What came of a transfer on the instance."""
+    """The result of a transfer on the instance."""
 
     seconds: float  # how long it took
     why: str = ""  # why it was refused; empty: it was not
@@ -89,21 +85,12 @@ class TransferTry(msgspec.Struct, frozen=True):
     expired: bool = False  # whether the agent takes it for a URL whose time is over
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What came of all transfers."""
+class Transfers(msgspec.Struct, frozen=True):
+    """The results of all transfers."""
 
     put: TransferTry
     parts: TransferTry
     late: TransferTry
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object as S3 tells of it."""
-
-    size: int  # its bytes
-    parts: bool  # whether it was put in parts
-    encryption: str  # how it is encrypted; empty: S3 does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +107,19 @@ class Shelf:
 
 async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[CheckOutcome]:
     """Try everything, and leave nothing in the bucket. `run` runs a Python program on the instance
-    and returns what it prints. Raises `SeerdError` if nothing could be tried; then, and if it is
-    cancelled, `clean` is wanted once the instance has ended.
+    and returns its output. Raises `SeerdError` if nothing could be tried; then, and if it is
+    cancelled, `clean` is needed once the instance has ended.
     """
-    store, clients = (
-        S3Store(shelf.address, shelf.run, shelf.until, shelf.region),
-        Clients(shelf.region),
-    )
+    store = S3Store(shelf.address, shelf.run, shelf.until, shelf.region)
+    clients = Clients(shelf.region)
     try:
         task = await _task(shelf, store, clients)
-        told = msgspec.json.decode(await run(f"TASK = {task!r}\n{PROGRAM}"), type=Told)
+        transfers = msgspec.json.decode(await run(f"TASK = {task!r}\n{PROGRAM}"), type=Transfers)
         outcomes = [
-            await _put(shelf, store, told.put),
-            await _parts(shelf, clients, told.parts),
-            late(told.late),
-            await _encryption(shelf, clients, told.put),
+            await _put(shelf, store, transfers.put),
+            await _parts(shelf, clients, transfers.parts),
+            late(transfers.late),
+            await _encryption(shelf, clients, transfers.put),
         ]
         await store.keep(TRIAL, [])
         return outcomes
@@ -143,8 +128,8 @@ async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[Check
 
 
 async def clean(shelf: Shelf) -> None:
-    """Delete what a program has left that was cut off with its instance: twice, since an instance
-    that is shutting down may still put something. Raises `SeerdError` for what cannot be deleted.
+    """Delete what an interrupted program has left: twice, since an instance that is shutting down
+    may still put something. Raises `SeerdError` for what cannot be deleted.
     """
     store = S3Store(shelf.address, shelf.run, shelf.until, shelf.region)
     try:
@@ -188,38 +173,37 @@ async def _put(shelf: Shelf, store: S3Store, tried: TransferTry) -> CheckOutcome
         await store.fetch(TRIAL, slot_name(1, 1), digest, to)
     except SeerdError as error:
         return CheckOutcome("PUT", "failed", f"it was put, and cannot be fetched: {error}")
-    return CheckOutcome(
-        "PUT", "passed", "it was put there, and fetched whole from here", tried.seconds
-    )
+    text = "it was put there, and fetched whole from here"
+    return CheckOutcome("PUT", "passed", text, tried.seconds)
 
 
 async def _parts(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return _refused("multipart", tried)
     try:
-        there = await _there(shelf, clients, slot_name(1, 2))
+        stored = await _stored(shelf, clients, slot_name(1, 2))
     except SeerdError as error:
         return CheckOutcome("multipart", "failed", f"it was put, and is not there: {error}")
-    if there.size != LARGE:
-        return CheckOutcome("multipart", "failed", f"{there.size} of {LARGE} bytes are there")
-    if not there.parts:
-        return CheckOutcome(
-            "multipart", "failed", "the parts were refused, and it went in one piece"
-        )
-    said = f"{LARGE >> 20} MiB in parts, {LARGE / 1e6 / max(tried.seconds, 1e-3):.0f} MB/s"
-    return CheckOutcome("multipart", "passed", said, tried.seconds)
+    size = stored["ContentLength"]
+    if size != LARGE:
+        return CheckOutcome("multipart", "failed", f"{size} of {LARGE} bytes are there")
+    if "-" not in str(stored.get("ETag", "")):  # S3 adds the number of parts
+        why = "the parts were refused, and it went in one piece"
+        return CheckOutcome("multipart", "failed", why)
+    text = f"{LARGE >> 20} MiB in parts, {LARGE / 1e6 / max(tried.seconds, 1e-3):.0f} MB/s"
+    return CheckOutcome("multipart", "passed", text, tried.seconds)
 
 
 def late(tried: TransferTry) -> CheckOutcome:
-    """Judge what came of a URL whose time was over."""
+    """Judge the use of a URL whose time was over."""
     name, status = "expired URL", tried.status or None
     if not tried.why:
         return CheckOutcome(name, "failed", "S3 took what was put by it")
     if not tried.status:
         return CheckOutcome(name, "unknown", tried.why)
     if not tried.expired:
-        said = f"{tried.why}; the agent does not take that for an expired URL"
-        return CheckOutcome(name, "failed", said, None, tried.code, status)
+        why = f"{tried.why}; the agent does not take that for an expired URL"
+        return CheckOutcome(name, "failed", why, None, tried.code, status)
     return CheckOutcome(name, "passed", tried.why, None, tried.code, status)
 
 
@@ -227,22 +211,21 @@ async def _encryption(shelf: Shelf, clients: Clients, tried: TransferTry) -> Che
     if tried.why:
         return CheckOutcome("encryption", "unknown", "nothing could be put")
     try:
-        there = await _there(shelf, clients, slot_name(1, 1))
+        stored = await _stored(shelf, clients, slot_name(1, 1))
     except SeerdError as error:
         return CheckOutcome("encryption", "unknown", str(error))
-    if not there.encryption:
+    if not (how := stored.get("ServerSideEncryption")):
         return CheckOutcome("encryption", "failed", "S3 does not say how the object is encrypted")
-    return CheckOutcome("encryption", "passed", f"the object is encrypted with {there.encryption}")
+    return CheckOutcome("encryption", "passed", f"the object is encrypted with {how}")
 
 
-async def _there(shelf: Shelf, clients: Clients, name: str) -> StoredObject:
-    """Ask for an object. Raises `StoreError`, `CloudError`."""
+async def _stored(shelf: Shelf, clients: Clients, name: str) -> dict[str, Any]:
+    """Return what S3 reports of an object. Raises `StoreError`, `CloudError`."""
     with plain(f"{name} cannot be looked at"):
         client = await clients.of(shelf.region)
         bucket = Address.parse(shelf.address).bucket
-        found = await client.head_object(Bucket=bucket, Key=_key(shelf, name))
-    parts = "-" in str(found.get("ETag", ""))
-    return StoredObject(found["ContentLength"], parts, str(found.get("ServerSideEncryption") or ""))
+        head: dict[str, Any] = await client.head_object(Bucket=bucket, Key=_key(shelf, name))
+        return head
 
 
 def _key(shelf: Shelf, name: str) -> str:

@@ -1,8 +1,5 @@
-"""What seerd does in another terminal, with credentials that are fresh, or that may do no more than
-the printed policy.
-
-The one rule: it is another process, which is given credentials by its environment alone. Nothing of
-them is on a command line or on a disk.
+"""seerd in another process, with fresh credentials, or with those that may do no more than the
+printed policy. It gets them by its environment alone: they are on no command line and no disk.
 """
 
 from __future__ import annotations
@@ -23,16 +20,13 @@ from seerd.aws.policy import partition
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import ProviderError
 
+# Characters of a session's policy: see
+# docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html
 LONGEST_POLICY = 2048
-"""Characters of a session's policy
-(docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
-"""
-SESSION_S = 900
-"""Seconds for which such a session lasts: the least that STS gives."""
+SESSION_S = 900  # seconds of such a session: the least that STS gives
 SESSION = "seerd-canary"
 PATIENCE_S = 90.0
-TIDY_S = 30.0
-"""Seconds that such a process has to end in order."""
+TIDY_S = 30.0  # seconds that such a process has to end in order
 _ROLE = re.compile(r"arn:[^:]*:sts::(\d+):assumed-role/([^/]+)/.*")
 _LEFT_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
 _REFUSALS = frozenset({ErrorKind.DENIED, ErrorKind.UNKNOWN, ErrorKind.REFUSED})
@@ -47,11 +41,8 @@ Environment = Mapping[str, str]
 async def printed_policy(
     cloud: Cloud, arn: str, policy: Mapping[str, Any], doctor: Sequence[str]
 ) -> CheckOutcome:
-    """Ask a doctor who may do exactly what the policy permits what it misses.
-
-    arn     whose the credentials are
-    policy  the policy that is printed for the spec
-    doctor  the words of `seerd doctor SPEC --json`
+    """Ask a doctor who may do exactly what the policy permits which permissions are missing. `arn`
+    is whose the credentials are, `doctor` the words of `seerd doctor SPEC --json`.
     """
     name = "printed policy"
     try:
@@ -95,7 +86,7 @@ def split(statements: Sequence[Statement]) -> list[list[Statement]]:
 
 
 def written(statements: Sequence[Statement]) -> str:
-    """Write a policy as short as can be; the names of its statements mean nothing."""
+    """Return a policy as short as can be, without the names of its statements."""
     short = [{k: v for k, v in one.items() if k != "Sid"} for one in statements]
     return json.dumps({"Version": "2012-10-17", "Statement": short}, separators=(",", ":"))
 
@@ -107,8 +98,8 @@ def missing_in_all(missing: Sequence[Sequence[str]]) -> list[str]:
 
 
 async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> Environment:
-    """Make a session of these credentials that may do no more than this: a federated user of a
-    user's, the same role again of a role's. Raises `AwsError`.
+    """Make a session of these credentials that may do no more than this: of a user's a federated
+    user, of a role's the same role. Raises `AwsError`.
     """
     role = _ROLE.fullmatch(arn)
     request: dict[str, Any] = {"Policy": written(statements), "DurationSeconds": SESSION_S}
@@ -125,21 +116,21 @@ async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> 
 # ------------------------------------------------------------ a second terminal
 
 
-async def sweep(cloud: Cloud, instance: str, home: str) -> CheckOutcome:
-    """Have another process look for what was left, in a home that knows of no run, and see whether
-    it finds this instance. It ends nothing.
+async def sweep(cloud: Cloud, instance: str, home: str) -> list[CheckOutcome]:
+    """Have another process look for what was left, in a home without runs, and judge whether it
+    finds this instance. It ends nothing.
     """
     fresh, source = await _fresh(cloud)
     words = ["sweep", "--dry-run", "--json", "--region", cloud.region, "--home", home]
     try:
         found = json.loads(await _seerd(words, fresh))["found"]
     except (ProviderError, ValueError, KeyError) as error:
-        return CheckOutcome("sweep", "failed", f"it gave no answer: {error}")
+        return [CheckOutcome("sweep", "failed", f"it gave no answer: {error}")]
     mine = [one for one in found if one["id"] == instance]
     if not mine:
         said = f"it did not find the instance, with {source}: the owner's tag is another one"
-        return CheckOutcome("sweep", "failed", said)
-    return CheckOutcome("sweep", "passed", f"it found the instance, with {source}")
+        return [CheckOutcome("sweep", "failed", said)]
+    return [CheckOutcome("sweep", "passed", f"it found the instance, with {source}")]
 
 
 async def _fresh(cloud: Cloud) -> tuple[Environment, str]:
@@ -161,8 +152,8 @@ def _environment(credentials: Mapping[str, Any], region: str) -> Environment:
 
 
 async def _seerd(words: Sequence[str], environment: Environment) -> str:
-    """Run seerd in a process of its own, and return what it has printed. Raises `ProviderError` if
-    it prints nothing, or takes too long.
+    """Run seerd in a process of its own, and return its output. Raises `ProviderError` if it prints
+    nothing, or takes too long.
     """
     own = dict(os.environ)
     if "AWS_ACCESS_KEY_ID" in environment:
@@ -187,7 +178,7 @@ async def _seerd(words: Sequence[str], environment: Environment) -> str:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """End a process that still runs as Ctrl-C does: a doctor takes its object out of the bucket."""
+    """End a process that still runs as Ctrl-C does: a doctor removes its object from the bucket."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):

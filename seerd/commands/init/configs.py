@@ -1,8 +1,6 @@
-"""What sets the hyperparameters of a script that has no options for them: Hydra's configuration,
-its place in `sys.argv`, its environment, or nothing but numbers in its text.
-
-The one rule: a number that has to be changed in the script becomes an option that says which edit
-makes it one.
+"""What sets the hyperparameters of a script without options: Hydra's configuration, its place in
+`sys.argv`, its environment, or nothing but numbers in its text. A number that must be changed in
+the script becomes an option that names the edit.
 """
 
 from __future__ import annotations
@@ -18,16 +16,12 @@ from seerd.commands.init.saving import assigned
 OF_YAML = re.compile(r"(?P<indent> *)(?P<key>[\w./-]+) *:(?:\s+(?P<value>[^#\n]*?))?\s*(?:#.*)?$")
 IN_A_GROUP = re.compile(r"\s*- *(?P<group>[\w/]+) *: *(?P<name>[\w.-]+)\s*(?:#.*)?$")
 WORDS_OF_YAML = {"true": True, "false": False, "null": None, "~": None}
-MISSING = "???"
-"""What stands for a value that must be given."""
-ENVIRONMENT = "$"
-"""How an option begins that is an environment variable."""
+MISSING = "???"  # stands for a value that must be given
+ENVIRONMENT = "$"  # how an option begins that is an environment variable
 
 
 def config_of_hydra(nodes: Iterable[ast.AST], roots: Iterable[Path]) -> Path | None:
-    """Return the file of the configuration that `hydra.main` names, in one of these folders; None
-    if there is none.
-    """
+    """Return the configuration that `hydra.main` names, in one of these folders, or None."""
     for node in nodes:
         if not isinstance(node, ast.Call) or ast.unparse(node.func) != "hydra.main":
             continue
@@ -78,8 +72,8 @@ def _of_yaml(text: str) -> object:
 
 
 def other_options(nodes: list[ast.AST]) -> list[ScriptOption]:
-    """Return what a script without options takes by place, else its environment variables and the
-    numbers in its text.
+    """Return what a script takes by place, else its environment variables and the numbers in its
+    text.
     """
     placed = sorted(_by_place(nodes))
     if placed:
@@ -124,8 +118,8 @@ def _numbers(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
 
 
 def _named(nodes: list[ast.AST]) -> list[tuple[str, ast.expr]]:
-    """Return names and their values: variables first, then keys of dicts, then what is passed, and
-    last what counts only where nothing is passed.
+    """Return names and their values: variables first, then keys of dicts, then arguments, and last
+    what counts only where nothing is passed.
     """
     of_kinds: list[list[tuple[str, ast.expr]]] = [[], [], [], []]
     for node in nodes:

@@ -1,8 +1,6 @@
-"""The options of a training script, whichever library reads them.
-
-The one rule: a library is a line of a table. It declares options by calls (`CALLS`) or makes them
-of a signature (`SIGNATURES`); a script without either may still take `--name=value` for its
-globals, or `name=value` for its configuration.
+"""The options of a training script, whichever library reads them. A library is a line of a table:
+it declares options by calls (`CALLS`) or makes them of a signature (`SIGNATURES`). A script without
+either may still take `--name=value` for its globals, or `name=value` for its configuration.
 """
 
 from __future__ import annotations
@@ -15,18 +13,16 @@ from typing import Any, NamedTuple
 
 FLAGS = ("store_true", "store_false", "store_const", "count", "BooleanOptionalAction")
 NO_OPTIONS = ("help", "version")
+# `nargs` of a positional that may be missing
 NO_VALUE = ("?", "*", "...", "argparse.REMAINDER", "REMAINDER", "-1")
-"""What `nargs` is of a positional that may be missing."""
+# What argparse, optparse, click and those that extend them call to declare an option; `add` does if
+# its first argument begins with dashes.
 CALLS = ("add_argument", "add_option", "option", "argument", "add")
-"""What argparse, optparse, click and those that extend them call to declare an option; `add` does
-if its first argument begins with dashes.
-"""
-DEFINES = "DEFINE_"
-"""How the name of such a call begins in absl."""
+DEFINES = "DEFINE_"  # how the name of such a call begins in absl
+# what makes options of transformers' own classes, among others
 PARSERS = ("HfArgumentParser", "TrlParser")
-"""What makes options of transformers' own classes, among others."""
+# what stands for a default in a signature, with the default inside
 FORMS = ("Option", "Argument", "field")
-"""What stands for a default in a signature, with the default inside."""
 
 
 class Signature(NamedTuple):
@@ -48,8 +44,8 @@ SIGNATURES = {
     "jsonargparse": Signature(("CLI", "auto_cli"), positional=True, nested=True),
     "draccus": Signature(("wrap", "parse"), nested=True),
 }
+# LightningCLI's arguments in their order, and how the options begin that it makes of each
 OF_LIGHTNING = {"model_class": "--model.", "datamodule_class": "--data."}
-"""What LightningCLI is given, in this order, and how the options begin that it makes of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +66,12 @@ class ScriptOption:
 
     @property
     def name(self) -> str:
-        """What its value is called, without a section's name."""
+        """The name of its value, without a section's name."""
         return re.sub(r"\W", "_", self.flag.strip("-=$").rpartition(".")[2])
 
     @property
     def word(self) -> str:
-        """The name in lower case with underscores, as names are known by."""
+        """The name in lower case with underscores, as well-known names are written."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
 
     def arguments(self, value: str) -> list[str]:
@@ -90,7 +86,7 @@ class ScriptOption:
 
 
 def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOption]:
-    """Read the options of a script and its own modules, which import these packages."""
+    """Return the options of a script and its own modules, which import these packages."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
     command = command_of(nodes)
     of_others = [node for name, node in _commands(nodes).items() if name != command]
@@ -121,9 +117,8 @@ def command_of(nodes: Iterable[ast.AST]) -> str:
 
 
 def _commands(nodes: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
-    """Return the functions that click or typer makes the commands of a script, by their names.
-
-    A single command has a name only if its group is a function, as click's are.
+    """Return the functions that click or typer makes the commands of a script, by their names. A
+    single command has a name only if its group is a function, as click's are.
     """
     found, groups, owners = {}, set(), set()
     for node in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
@@ -140,8 +135,8 @@ def _commands(nodes: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
 
 
 def _made(nodes: Iterable[ast.AST], maker: str) -> Iterator[tuple[str, str]]:
-    """Yield what is made by a call of this name for options of its own: the name that it is given,
-    and the first argument. A group of options counts if one of them is needed.
+    """Yield what calls of this name make for options of their own: its name and the first argument.
+    A group of options counts if one of them is needed.
     """
     for node in nodes:
         if isinstance(node, ast.Assign) and called(node.value) == maker:
@@ -168,7 +163,7 @@ def called(node: ast.expr) -> str:
 
 
 def value_of(node: ast.expr | None) -> Any:
-    """Return the value of what is written out, `Path("out")` included; None for anything else."""
+    """Return the value of a literal, `Path("out")` included; None for anything else."""
     if isinstance(node, ast.Call) and called(node).endswith("Path") and node.args:
         return value_of(node.args[0])
     try:
@@ -275,7 +270,6 @@ def _of_signatures(
 
 
 def _of_lightning(calls: list[ast.Call], defined: dict[str, Any]) -> Iterator[ScriptOption]:
-    """Yield the options of LightningCLI."""
     style = Signature((), nested=True)
     for call in calls:
         if called(call).endswith("LightningCLI"):
@@ -290,9 +284,7 @@ def _of_lightning(calls: list[ast.Call], defined: dict[str, Any]) -> Iterator[Sc
 def _fields(
     node: Any, defined: dict[str, Any], style: Signature, begin: str = "--"
 ) -> Iterator[ScriptOption]:
-    """Yield the options that a function's parameters, or a class's fields, become, whose flags
-    begin so.
-    """
+    """Yield the options of a function's parameters, or a class's fields, whose flags begin so."""
     if isinstance(node, ast.ClassDef):
         for base in node.bases:
             if called(base) in defined:

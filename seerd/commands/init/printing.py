@@ -1,7 +1,5 @@
-"""The metrics that a script prints, and the patterns that read them.
-
-The one rule: a pattern is as short as it can be without reading another line of the script: one of
-training as if it were of validation.
+"""The metrics that a script prints, and the patterns that read them. A pattern is as short as it
+can be without reading another line, as one of training for one of validation.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from typing import NamedTuple
 from seerd.agent.patterns import NUMBER_PLACE, NumberPattern
 from seerd.commands.init.options import called, value_of
 
+# Words that name a metric, the likeliest goal first.
 METRICS = (
     *("accuracy", "acc", "f1", "auc", "map", "iou", "dice", "bleu", "rouge", "top1", "prec"),
     *("precision", "recall", "r2", "psnr", "ssim", "score", "reward", "return", "perplexity"),
     *("ppl", "wer", "cer", "fid", "error", "err", "rmse", "mse", "mae", "logloss", "nll", "loss"),
 )
-"""Words that name a metric, the likeliest goal first."""
 LESS_IS_BETTER = METRICS[METRICS.index("perplexity") :]
 NAMED = re.compile(
     r"(?<![a-z])(?:val|valid|validation|test|eval|dev|train|avg|mean|best|m)?_?"
@@ -30,19 +28,15 @@ NAMED = re.compile(
 )
 TESTED = re.compile(r"(?<![a-z])(?:val|test|eval|dev)", re.IGNORECASE)
 WORDS_BEFORE = re.compile(r"(['\"]?[A-Za-z_][\w/@ ]*?)([^\w\n]{1,6})$")
+# the end of a metric's name that no value follows
 NO_METRIC = re.compile(r"\b(?:with|in|mixed|half) precision\W+$|ERROR\W+$|,\s*$")
-"""What ends in a metric's name, and no value of it follows."""
 OF_PERCENT = re.compile(r"%(?:\(\w+\))?[-#0 +]*(\*|\d*)(?:\.\d+)?[diouxXeEfFgGrsa]")
 PADDED = re.compile(r"[ <>^+=-]?[1-9]\d*")
-MANY = 3
-"""So many values before that of a metric, and its line rather shows how a pass goes on."""
-FIELD = "\0"
-"""What stands for a value in a line; two spaces before it, where it may be filled up with some."""
+MANY = 3  # with so many values before a metric, its line rather shows how a pass goes on
+FIELD = "\0"  # stands for a value in a line, after two spaces where it may be padded
 PRINTS = ("print", "info", "debug", "warning", "echo", "secho", "write", "display")
-OF_TABLE = "'accuracy': "
-"""What is assumed to be printed of a table of metrics."""
-TABLE = re.compile(r"(?:metric|result|score)s?$")
-"""What a value is called that is a table of metrics."""
+OF_TABLE = "'accuracy': "  # what a table of metrics is assumed to print
+TABLE = re.compile(r"(?:metric|result|score)s?$")  # names of tables of metrics
 
 
 class TrainingLoop(NamedTuple):
@@ -54,8 +48,8 @@ class TrainingLoop(NamedTuple):
     unnamed: str = "loss"  # the metric's name where none is named
 
 
+# what names the metric of such a loop, as `ast.unparse` writes it
 OF_LOOP = re.compile(r"\b(?:metrics?|eval_metric)'?[=:] ?\[?'(\w+)'")
-"""What names the metric of such a loop, as `ast.unparse` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,7 @@ class PrintedMetric:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it is of a table of metrics, whose words are not seen."""
+        """Whether it is of a table of metrics, whose words are not in the script."""
         return self.pattern == OF_TABLE + NUMBER_PLACE
 
     @property
@@ -83,8 +77,8 @@ LOOPS = (
     TrainingLoop(("xgboost",), "train", r"eval\S*-{}:", r"\w+"),
     TrainingLoop(("lightgbm",), "train", r"'s {}: ", r"\w+"),
 )
+# what transformers' Trainer prints when it evaluates
 TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER_PLACE)
-"""What transformers' Trainer prints when it evaluates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +115,7 @@ def metrics_of_loops(tree: ast.Module, modules: set[str]) -> Iterator[PrintedMet
 
 
 def logged_of(tree: ast.Module) -> Iterator[str]:
-    """Yield the metrics that a module of Lightning's logs, by their names."""
+    """Yield the names of the metrics that a module of Lightning's logs."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.log" and node.args:
             name = value_of(node.args[0])
@@ -166,8 +160,8 @@ def _each(text: str, function: str, *, shown: bool) -> Iterator[PrintedLine]:
 
 
 def _plain(node: ast.expr) -> str:
-    """Return what a value is as it is printed: of a dict its keys, of what is called a table of
-    metrics the likeliest one.
+    """Return what a value is as it is printed: of a dict its keys, of a table of metrics the
+    likeliest.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)

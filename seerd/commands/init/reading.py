@@ -1,8 +1,5 @@
-"""What a training script shows of itself in its text: options, what it prints and saves, and whose
-training loop it has.
-
-The one rule: the script, and modules of its own that lie beside it, are read, never run; what
-cannot be read off is left out.
+"""What a training script shows in its text: options, what it prints and saves, and whose training
+loop it has. The script and its own modules are read, never run.
 """
 
 from __future__ import annotations
@@ -43,6 +40,7 @@ FRAMEWORKS = {
     "pytorch_lightning": "lightning",
     "accelerate": "accelerate",
 }
+# what transformers' `TrainingArguments` adds to the options of a script
 OF_TRAINER = [
     ScriptOption("--learning_rate", "float", 5e-5),
     ScriptOption("--weight_decay", "float", 0.01),
@@ -50,19 +48,15 @@ OF_TRAINER = [
     ScriptOption("--output_dir", "str", required=True),
     ScriptOption("--resume_from_checkpoint", "str"),
 ]
-"""What transformers' `TrainingArguments` adds to the options of a script."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel.Distributed")
-MOST_FOLDERS = 4
-"""How many folders above the script may belong to its project."""
+MOST_FOLDERS = 4  # folders above the script that may belong to its project
+# calls that no trial can run
 STOPS = {
     "get_ipython": "a notebook's own command, which no script knows: remove it",
     "input": "nobody answers input() in a trial: make it an option",
 }
-"""What is called that no trial can run."""
-OF_PROJECT = (".git", "pyproject.toml", "setup.py")
-"""What lies at the top of a project."""
-MOST_MODULES = 40
-"""How many modules of the script's own are read."""
+OF_PROJECT = (".git", "pyproject.toml", "setup.py")  # what lies at the top of a project
+MOST_MODULES = 40  # modules of the script's own that are read
 
 
 @dataclass(slots=True)
@@ -88,18 +82,15 @@ class ScriptFacts:
 
     @property
     def by_options(self) -> bool:
-        """Whether it is given hyperparameters as arguments: it, or its framework, has no other
-        way.
-        """
+        """Whether it takes hyperparameters as arguments: it, or its framework, has no other way."""
         takes = bool(self.options) or self.hydra
         return "seerd" not in self.frameworks and (takes or not self.frameworks)
 
 
 def read(script: Path) -> ScriptFacts:
-    """Read a script, and the modules beside it that it imports.
-
-    Raises `UsageError` if it is a notebook or another program, `OSError`, `ValueError` or
-    `SyntaxError` if it cannot be read as Python.
+    """Read a script, and the modules beside it that it imports. Raises `UsageError` if it is a
+    notebook or another program, `OSError`, `ValueError` or `SyntaxError` if it cannot be read as
+    Python.
     """
     if script.suffix == ".ipynb":
         raise UsageError(
@@ -169,8 +160,8 @@ def facts_of(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFac
 
 
 def _given(trees: list[ast.Module], modules: set[str], *, parses: bool) -> list[str]:
-    """Return the command that trains, and what keeps Hydra in the attempt's folder, or has
-    transformers' Trainer train, evaluate and save.
+    """Return the arguments that it always needs: the command that trains, what keeps Hydra in the
+    attempt's folder, or has transformers' Trainer train, evaluate and save.
     """
     nodes = [node for tree in trees for node in ast.walk(tree)]
     given = [command] if (command := command_of(nodes)) else []
@@ -197,7 +188,7 @@ def _roots(folder: Path) -> list[Path]:
 
 
 def reached(trees: list[ast.Module]) -> list[ast.Module]:
-    """Return the script's tree, and of its modules what it comes to: functions and classes that it
+    """Return the script's tree, and of its modules what it uses: functions and classes that it
     names, or that those name.
     """
     own = {one.name for one in trees[0].body if isinstance(one, DEFINITIONS)}
@@ -284,8 +275,8 @@ def _again(trees: list[ast.Module], options: list[ScriptOption]) -> list[str]:
     return next((one.arguments("resume") for one in options if one.name in compared), [])
 
 
+# options that take the checkpoint to go on from
 RESUMES = (
     *("resume", "resume_from_checkpoint", "resume_from", "resume_path", "resume_ckpt"),
     *("ckpt_path", "checkpoint", "checkpoint_path", "load_checkpoint", "restore_file"),
 )
-"""What an option is called that takes the checkpoint to go on from."""

@@ -1,7 +1,5 @@
-"""Where a script saves, and whether it goes on from there.
-
-The one rule: a path is returned if it is inside the folder that the script runs in, and as far as
-it can be read off; what changes from save to save is a `*`.
+"""Where a script saves, and whether it goes on from there. A path counts if it is inside the folder
+that the script runs in; what changes from save to save is a `*`.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from typing import Any
 
 from seerd.commands.init.options import ScriptOption, called, declared, value_of
 
+# last names of calls that save
 SAVES = re.compile(
     r"^_?save(?!fig|txt|_?image)|^dump$|^(?:ModelCheckpoint|BackupAndRestore)$|TrainingArguments$"
 )
-"""What the last name of a call is that saves."""
+# names of the argument with the path
 PATHS = ("filepath", "path", "f", "fname", "backup_dir", "dirpath", "output_dir")
-"""What that argument may be called."""
+# What is called once, and saves often: what it adds to the folder that it is given.
 OFTEN = {"ModelCheckpoint": "/*.ckpt", "BackupAndRestore": "", "TrainingArguments": "/checkpoint-*"}
-"""What is called once, and saves often: what it adds to the folder that it is given."""
+# what is saved and is no checkpoint
 NO_CHECKPOINTS = re.compile(
     r"\.(?:png|jpe?g|gif|pdf|svg|html|csv|tsv|txt|log|ya?ml|npy|mp4|wav)$"
     r"|(?:result|metric|log)s?\.json"
 )
-"""What is saved and is no checkpoint."""
 LOADS = re.compile(r"load|restore|exists|is_?file|is_?dir|read_text|read_bytes")
 HERE = ("__file__", "cwd", "getcwd")
 JOINS = (
@@ -43,16 +41,15 @@ JOINS = (
     "realpath",
 )
 ITSELF = ("resolve", "absolute", "expanduser", "as_posix", "format")
+# options that name the folder to save to
 FOLDERS = (
     *("output_dir", "out_dir", "outdir", "outf", "save_dir", "savedir", "workdir", "work_dir"),
     *("output", "save_path", "checkpoint_dir", "ckpt_dir", "model_dir", "logdir", "log_dir"),
 )
-"""What an option is called that names the folder to save to."""
 OUT = "out"
 LATEST = re.compile(r"last|latest|checkpoint|ckpt|state")
 OLDEST = 8
-MOST_NAMES = 60
-"""How many names are looked up for one path: what needs more is no path that can be read off."""
+MOST_NAMES = 60  # names that are looked up for one path: one that needs more cannot be read off
 
 
 @dataclass(slots=True)
@@ -65,16 +62,14 @@ class Saves:
 
 
 def given_folder(option: ScriptOption) -> bool:
-    """Return whether an option must be given a folder, so that what is saved there is the
-    trial's own.
-    """
+    """Return whether an option must be given a folder, so that what is saved is the trial's own."""
     inside = isinstance(option.default, str) and option.default not in ("", "/")
     leaves = inside and option.default.startswith(("/", "~", ".."))
     return option.word in FOLDERS and option.kind != "bool" and (not inside or leaves)
 
 
 def saves_of(trees: list[ast.Module], options: list[ScriptOption]) -> Saves:
-    """Read where a script, with its own modules, saves."""
+    """Return where a script, with its own modules, saves."""
     values = NamedValues(trees, options)
     nodes = [row for tree in trees for row in _placed(tree, "", looped=False)]
     again = {called(node) for node, _, looped in nodes if isinstance(node, ast.Call) and looped}
@@ -152,7 +147,7 @@ def _owner(call: ast.Call) -> list[ast.expr]:
 
 
 class NamedValues:
-    """What names stand for in a script: its assignments, the defaults of its parameters and of its
+    """What names stand for in a script: its assignments, and the defaults of its parameters and
     options. `args.out`, `self.out`, `config["out"]` and `out` are the same.
     """
 
