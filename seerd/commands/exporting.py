@@ -24,7 +24,7 @@ from seerd.shell.home import RunFolder
 from seerd.spec.targets import anywhere, without_password
 from seerd.telling.harmless import printable
 
-END_S = 5.0  # that a process has once the run is over
+END_S = 5.0  # seconds for a process after the end of the run
 MOST_PRINTED = 400  # characters of an error message
 WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # what a line of the log begins with
 

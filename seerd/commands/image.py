@@ -57,8 +57,8 @@ from seerd.telling.summary import nothing_left
 from seerd.telling.working import working
 from seerd.units import format_duration, format_gpu_time, format_money
 
-HARD_END_S = 7200.0  # the instance powers itself off after so many seconds, whatever happens
-IMAGE_MARGIN_S = 600.0  # of these, left to give up in order an image that does not become available
+HARD_END_S = 7200.0  # seconds until the instance powers itself off, whatever happens
+IMAGE_MARGIN_S = 600.0  # seconds of these to give up an image that does not become available
 WORK = "/var/tmp/seerd-image"  # noqa: S108 -- the user's source; `ami/clean.sh` empties the folder above
 DATA = "/opt/seerd/data"  # where `--data` puts the data
 LAUNCH = "image"  # the name of a build's only launch

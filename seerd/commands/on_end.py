@@ -30,7 +30,7 @@ from seerd.units import format_duration, format_gpu_time
 if TYPE_CHECKING:
     from seerd.runs.runs import Ended
 
-LIMIT_S = 60.0  # that the command may take; then it is killed, with all that it has started
+LIMIT_S = 60.0  # seconds for the command; then it is killed, with all that it has started
 MOST_PRINTED = 300  # characters of its output that are printed if it fails
 
 

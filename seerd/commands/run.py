@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from seerd.shell.journal import Entry
     from seerd.spec.experiment import Experiment
 
-DEADLINE = "5m"  # of `seerd profile`, if none is given
+DEADLINE = "5m"  # the deadline of `seerd profile`, if none is given
 NAMED = re.compile(r"(.+)-\d{8}-\d{6}-[0-9a-f]{4}")  # the id of a run: its name comes first
 
 

@@ -58,7 +58,7 @@ from seerd.units import format_duration
 # What costs little and has the memory for an image that was made for larger types, by architecture.
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
 GPU_TYPE = "g4dn.xlarge"
-USUAL_DISK_GB = 100  # of a root disk whose size the image does not tell
+USUAL_DISK_GB = 100  # GB of a root disk whose size is not in the image
 
 
 def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json: bool) -> None:

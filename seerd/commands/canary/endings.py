@@ -25,10 +25,10 @@ from seerd.units import format_duration
 
 # the lease that runs out, the time that its trials would have to save, and to store; seconds
 LEASE_S, GRACE_S, LAST_S = 5.0, 1.0, 5.0
-ENDS_S = 240.0  # for an instance to end by itself: a whole boot, and its shutdown
+ENDS_S = 240.0  # seconds for an instance to end by itself: a whole boot, and its shutdown
 # EC2 may refuse an end so long until that is an outcome; giving back has more patience
 TAKEN_S = 60.0
-GONE_S = 300.0  # `shutting-down` is watched so long; it is not billed
+GONE_S = 300.0  # seconds for which `shutting-down` is watched; it is not billed
 SEEN_S = 3.0 * LOOK_S
 NOTICED = f"test -e {WORKED} && echo yes || echo no"  # whether it has had an agent
 ASK_S = 1.0

@@ -25,7 +25,7 @@ from seerd.commands.canary.outcome import LaunchMoments
 from seerd.errors import ProviderError
 
 AGAIN_S = 0.2  # seconds between attempts to log in
-LASTS_S = 10.0  # refused for so many seconds, credentials are taken for ended
+LASTS_S = 10.0  # seconds of refusals after which credentials are taken for ended
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ CHECKED = ("PUT", "multipart", "expired URL", "encryption")
 TRIAL = "canary"
 BODY = b"seerd canary\n" * 64
 LIFE_S = 1  # seconds for which the URL works that is to be refused
-LATE_S = 5.0  # an instance may still put something so long after its end
+LATE_S = 5.0  # seconds after its end in which an instance may still put something
 PROGRAM = """\
 import base64, hashlib, json, os, sys, tempfile, time
 sys.path.insert(0, os.path.expanduser("~/.cache/seerd/agents/" + TASK["zip"] + ".pyz"))
