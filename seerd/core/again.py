@@ -76,7 +76,7 @@ class AskingAgain:
         if plan.question is None or not asked:
             return
         self._question, self._seq = plan.question, state.clock.seq
-        # An answer that nobody has compared is to a question whose outcome is unknown.
+        # An answer that was not compared is to a question without an outcome.
         if self._answer is not None:
             self._asking = None
         try:

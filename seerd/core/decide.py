@@ -49,7 +49,17 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
         yield verdict
         ending = _wanted_end(state)
     if ending is not None:
-        yield _closing(state, *ending)
+        status, why = ending
+        exhausted_s = exhausted_at(state)
+        yield Closing(
+            status=status,
+            why=why,
+            by_s=quiet_by(state),
+            close_at_s=round(close_at(state), 3),
+            exhausted_at_s=round(exhausted_s, 3) if math.isfinite(exhausted_s) else None,
+            release_s=round(release_s(state), 3),
+            detail=_detail(state, why),
+        )
         state.aims.waiting = Waiting()
         return
     plan_is_coming = state.plan.question is not None or (wants_to_ask(state) and not answered)
@@ -154,19 +164,6 @@ def _look_ahead(state: State, verdict: AnyVerdict) -> None:
         agenda.replace |= is_moved and put.trial not in verdict.dropped
     if verdict.dropped:
         agenda.ask = agenda.ask or "untrue"
-
-
-def _closing(state: State, status: Status, why: CloseCause) -> Closing:
-    exhausted_s = exhausted_at(state)
-    return Closing(
-        status=status,
-        why=why,
-        by_s=quiet_by(state),
-        close_at_s=round(close_at(state), 3),
-        exhausted_at_s=round(exhausted_s, 3) if math.isfinite(exhausted_s) else None,
-        release_s=round(release_s(state), 3),
-        detail=_detail(state, why),
-    )
 
 
 def _detail(state: State, why: CloseCause) -> str:

@@ -209,7 +209,7 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
     instance: str
     gpus: int
     running_since: float  # since when it has cost, in seconds since the run began
-    boot: str = ""  # names this boot of its machine; empty if the machine does not tell
+    boot: str = ""  # names this boot of its machine; empty if unknown
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):

@@ -175,7 +175,7 @@ def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
     over = {name for name, job in state.jobs.items() if job.over is not None}
     planned = {job.id for job in state.facts.problem.jobs if job.over}
     if over != planned:
-        yield f"over: {sorted(over)}, told to the policy: {sorted(planned)}"
+        yield f"over: {sorted(over)}, known to the policy: {sorted(planned)}"
     for name in state.plan.wanted:
         if job_of(name) in over:
             yield f"{name} is wanted, and its job is over"

@@ -163,14 +163,15 @@ def identical_warning(state: State, name: str) -> Warned | None:
         return None
     numbers = list(dict.fromkeys(r.metric for r in trial.history if r.metric is not None))
     # Trials that have learned nothing report the same too: a tenth, where there are ten classes.
-    digits = [_digits(number) for number in numbers]
+    shown = [f"{number:.6g}".partition("e")[0] for number in numbers]
+    digits = [len(text.replace(".", "").strip("-0")) for text in shown]
     by_chance = len(numbers) < FEW or sum(digits) < DIGITS
     if by_chance and (max(digits) < 2 or len(same) < max(FEW, len(others))):
         return None
-    shown = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
+    first = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
     return Warned(
         what="identical",
-        detail=f"{same[0].id} and {name} report the same ({shown}), and their configurations "
+        detail=f"{same[0].id} and {name} report the same ({first}), and their configurations "
         "differ: see whether the script uses all hyperparameters that it is given",
     )
 
@@ -183,7 +184,3 @@ def _report_alike(trial: Trial, other: Trial) -> bool:
     same_metric = (theirs.get(own.reports, math.nan) == own.metric for own in trial.history)
     numbers = (own.reports for own in trial.history)
     return all(same_metric) and all(trial.others.get(n) == other.others.get(n) for n in numbers)
-
-
-def _digits(number: float) -> int:
-    return len(f"{number:.6g}".partition("e")[0].replace(".", "").strip("-0"))

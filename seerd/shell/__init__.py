@@ -1,3 +1,3 @@
-"""The asyncio shell around the core: it carries out the core's commands and tells the core of their
+"""The asyncio shell around the core: it carries out the core's commands and reports their
 outcomes. It makes no decisions.
 """

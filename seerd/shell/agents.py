@@ -316,9 +316,9 @@ class Conversation:
         if self.boot and welcome.boot != self.boot:
             raise RebootError(f"{self.instance} has been rebooted: what ran there is gone")
         if welcome.last < self._seen:
-            # It tells facts before they are on its disk. Its next ones would be taken for these.
+            # It sends facts before they are on its disk; its next ones would be taken for these.
             raise RebootError(
-                f"{self.instance} has lost facts that it had told: its agent's journal was "
+                f"{self.instance} has lost facts that it had reported: its agent's journal was "
                 "damaged, or its disk is an older one"
             )
         if self.welcome is None and welcome.acked > self._seen:
@@ -344,7 +344,7 @@ class Conversation:
             if not isinstance(message, FACTS):
                 raise ProtocolError(f"the agent sent {message.kind}, which is not a fact")
             if message.seq > self._seen + 1:
-                raise ProtocolError(f"the agent told fact {message.seq} after fact {self._seen}")
+                raise ProtocolError(f"the agent sent fact {message.seq} after fact {self._seen}")
             if message.seq > self._seen:
                 self._seen = message.seq
                 self._hear(message, ahead_s)

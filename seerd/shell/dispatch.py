@@ -288,7 +288,7 @@ class Dispatch:
         try:
             span = await self._remarking(self._end(command.instance, command.id), again)
         except ProviderError as error:
-            await self._losses.tell(Loss(command.instance, str(error), Span()))
+            await self._losses.report(Loss(command.instance, str(error), Span()))
             return
         self._emit(
             events.InstanceTerminated,
@@ -313,7 +313,7 @@ class Dispatch:
         shut_down = self.sessions.shut_down(name, token, spare_s)
         ended = self._environment.provider.terminate(name, spare_s)
         _, span = await asyncio.gather(shut_down, ended)
-        self._losses.hear(name)
+        self._losses.read_noted(name)
         return span
 
     async def _publish(self, command: commands.Publish) -> None:
@@ -382,7 +382,7 @@ class Dispatch:
                 await self._environment.store.keep(trial, checkpoints)
 
     async def _reattach(self, instance: str) -> bool:
-        self._losses.hear(instance)
+        self._losses.read_noted(instance)
         try:
             await self.sessions.take_up(instance)
         except ProviderError as error:
@@ -403,7 +403,7 @@ class Dispatch:
         while True:
             loss = await self._environment.provider.loss()
             await self.sessions.drop(loss.instance, loss.why)
-            await self._losses.tell(loss)
+            await self._losses.report(loss)
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:
         self._core.emit(kind(at=self._clock.now(), **fields))

@@ -42,21 +42,21 @@ class Losses:
         try:
             span = await self._environment.provider.terminate(instance)
         except ProviderError as error:
-            await self.tell(Loss(instance, str(error), Span()))
+            await self.report(Loss(instance, str(error), Span()))
             return None
-        self.hear(instance)
+        self.read_noted(instance)
         return self._core.clock.past(span.until)
 
-    async def tell(self, loss: Loss) -> None:
+    async def report(self, loss: Loss) -> None:
         """Emit the loss, after all that the agent had noted, with the checkpoints stored there."""
-        self.hear(loss.instance)
+        self.read_noted(loss.instance)
         saved = tuple(await self.saved_on(loss.instance))
         ended, at = self._core.clock.past(loss.span.until), self._core.clock.now()
         self._core.emit(
             InstanceLost(at=at, instance=loss.instance, why=loss.why, ended=ended, saved=saved)
         )
 
-    def hear(self, instance: str) -> None:
+    def read_noted(self, instance: str) -> None:
         """Emit what the agent had noted and not reported, where that can be read without it: it may
         have ended before the first connection, or start too late to answer.
         """
@@ -98,4 +98,4 @@ class Losses:
             span = await self._environment.provider.terminate(instance, spare_s)
         except ProviderError as error:
             why = f"{why}; {error}"
-        await self.tell(Loss(instance, why, span))
+        await self.report(Loss(instance, why, span))

@@ -46,7 +46,7 @@ class KnownTrial:
         """The metric of its last report."""
         return self.history[-1].metric if self.history else None
 
-    def hear(self, news: wire.TrialNews) -> None:
+    def apply(self, news: wire.TrialNews) -> None:
         """Apply what has changed."""
         self.status = news.status
         self.config = self.config if news.config is None else news.config
@@ -73,7 +73,7 @@ class Answering:
             self._asking = Asking(self._problem, question.anew.memory, order, plan=self._plan)
             self._trials = {}
         for news in question.news:
-            self._trials.setdefault(news.trial, KnownTrial(news.trial)).hear(news)
+            self._trials.setdefault(news.trial, KnownTrial(news.trial)).apply(news)
         view = View(question.now_s, question.mode, self._trials, question.spent)
         try:
             return wire.Answered(question.id, self._asking.ask(view))

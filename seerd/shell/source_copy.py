@@ -43,7 +43,7 @@ Say = Callable[[str], object]
 class CopyTerms:
     """Under what terms a source is copied."""
 
-    say: Say = lambda line: None  # prints one line for the person
+    say: Say = lambda line: None  # prints one line for the user
     most_s: float = math.inf  # seconds that the copy may take; infinite: as long as it takes
     deadline_s: float = math.inf  # the run's deadline, which messages name
     # whether it is sent to other machines, where links lead nowhere: they are followed

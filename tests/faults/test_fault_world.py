@@ -245,7 +245,7 @@ def test_an_instance_whose_agent_has_a_damaged_journal_is_given_up() -> None:
     report = play(replace(calm(3), weather=Weather({}, {AGENTS_JOURNAL: moments})), told=True)
     assert not report.wrong
     assert report.injected[AGENTS_JOURNAL] == len(moments)
-    assert "has lost facts that it had told" in str(report.timeline)
+    assert "has lost facts that it had reported" in str(report.timeline)
 
 
 def mute(report: Report) -> str:

@@ -176,7 +176,7 @@ OBEYING = (
     Mutant(
         "what an agent had noted is read by the wall clock",
         "setting a machine's clock changes no bill",
-        "Losses.hear",
+        "Losses.read_noted",
         "time.time() if zero is None else since_boot() + zero",
         "time.time()",
         ("tests/shell/test_reattach.py",),

@@ -301,7 +301,7 @@ def test_an_agent_that_has_lost_what_it_had_told_is_lost() -> None:
         place.agent.facts.pop()
         place.agent.writers[-1].close()
         await place.until(lambda: bool(place.lost))
-        assert "has lost facts that it had told" in place.lost[0].why
+        assert "has lost facts that it had reported" in place.lost[0].why
 
     play(scenario, fact(1), fact(2))
 

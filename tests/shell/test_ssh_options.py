@@ -185,9 +185,9 @@ def test_a_trial_is_for_its_policy_what_the_news_say() -> None:
     trial = KnownTrial("t1")
     assert (trial.reports, trial.metric, trial.status, trial.config) == (0, None, "live", {})
     reports = [Report(1.0, 1, 0.5), Report(2.0, 2, 0.75)]
-    trial.hear(TrialNews("t1", "live", 0, reports, {"lr": 0.1}))
+    trial.apply(TrialNews("t1", "live", 0, reports, {"lr": 0.1}))
     assert (trial.reports, trial.metric, trial.config) == (2, 0.75, {"lr": 0.1})
-    trial.hear(TrialNews("t1", "failed", 1, [Report(3.0, 2, None)]))
+    trial.apply(TrialNews("t1", "failed", 1, [Report(3.0, 2, None)]))
     assert (trial.reports, trial.metric, trial.status) == (2, None, "failed")
     assert trial.history == [reports[0], Report(3.0, 2, None)]
     assert trial.config == {"lr": 0.1}
