@@ -29,7 +29,7 @@ def node_started(state: State, trial: Trial, event: TrialStarted) -> None:
     """Record that the attempt's processes exist on a node since the moment of this event."""
     node, at = event.instance, event.happened
     assert trial.held is not None
-    trial.started[node] = None
+    trial.told[node] = None
     state.signs.complaints.pop("waits", None)  # reported again while another attempt waits
     if state.signs.tried_s is None:
         state.signs.tried_s = at
@@ -46,7 +46,7 @@ def node_started(state: State, trial: Trial, event: TrialStarted) -> None:
 def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
     """Record that an attempt still waits for GPUs on a node: it costs nothing until it has them."""
     key = trial.key_on(event.instance)
-    if event.instance not in trial.started and key in state.ledger.open:
+    if event.instance not in trial.told and key in state.ledger.open:
         _begins(state, trial, key, event.happened)
         complaint = Complaint("waits", trial.id, event.why)
         state.signs.complaints["waits"] = complaint
@@ -116,7 +116,7 @@ def crash_text(event: TrialExited) -> str:
 
 
 def _settle_start(state: State, trial: Trial) -> None:
-    if trial.start_command is None or len(trial.started | trial.ends) < len(trial.held or ()):
+    if trial.start_command is None or len(trial.told | trial.ends) < len(trial.held or ()):
         return
     state.under_way.pop(trial.start_command, None)
     trial.start_command = None
@@ -145,7 +145,7 @@ def _conclude(state: State, trial: Trial) -> None:
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     on = tuple((slots.node, gpu) for slots in trial.held for gpu in slots.gpus)
     trial.held, trial.pid, trial.training = None, None, False
-    trial.started, trial.ends = {}, {}
+    trial.told, trial.ends = {}, {}
     trial.stalls, trial.hung = {}, False
     trial.waits, trial.slow = {}, {}
     state.fleet.holding -= 1

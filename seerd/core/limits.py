@@ -15,7 +15,7 @@ from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
-    """Return how many seconds a trial has to save and exit ; 0 where none saves."""
+    """Return how many seconds a trial has to save and exit; 0 where none saves."""
     if not any(state.facts.problem_of(job).saves for job in state.jobs):
         return 0.0
     return rules.grace_within(

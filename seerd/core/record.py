@@ -92,7 +92,7 @@ def _(event: events.RunResumed, state: State) -> None:
         # a `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None and event.lost is None else ():
             key, node = trial.key_on(slots.node), slots.node
-            if node not in trial.started and node not in missing and key in state.ledger.open:
+            if node not in trial.told and node not in missing and key in state.ledger.open:
                 state.ledger.begin_at(key, event.at)
 
 

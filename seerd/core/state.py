@@ -71,9 +71,7 @@ class Trial:
     target: Assignment | None = None  # GPUs on which it should run, None if it has none
     held: Assignment | None = None  # GPUs that its present attempt was started on; None: none
     had: int = 0  # how many GPUs its newest attempt was started on, 0: there was none
-    started: dict[str, None] = field(
-        default_factory=dict
-    )  # instances where its attempt has started
+    told: dict[str, None] = field(default_factory=dict)  # instances where its attempt has started
     ends: dict[str, AttemptEnd] = field(default_factory=dict)  # instance -> its attempt's end there
     # instance -> how far its ranks are there, while none of them makes progress
     stalls: dict[str, NodeStall] = field(default_factory=dict)

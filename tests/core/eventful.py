@@ -283,7 +283,7 @@ class Eventful:
 
     def _of_start(self, command: StartTrial) -> AnyEvent | None:
         trial = self.state.trials[command.trial]
-        nodes = [slots.node for slots in trial.left if slots.node not in trial.started]
+        nodes = [slots.node for slots in trial.left if slots.node not in trial.told]
         if not nodes:
             return None
         node, fate = self.rng.choice(nodes), self.rng.random()
@@ -318,7 +318,7 @@ class Eventful:
         return self._of(trial, told.TrialExited, node, cause=cause, code=code, **fields)  # type: ignore[no-any-return]
 
     def _of_a_trial(self) -> AnyEvent | None:
-        running = [t for t in self.state.trials.values() if t.left and t.started]
+        running = [t for t in self.state.trials.values() if t.left and t.told]
         if not running:
             return None
         trial = self.rng.choice(running)

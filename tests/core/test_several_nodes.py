@@ -230,11 +230,11 @@ def test_nobody_reports_for_trials_on_other_instances(
     pair.state.fleet.live += 1
     pair.state.fleet.present += 1
     pair.state.ledger.start(Charge("c", "c", 2, 1.0))
-    before = (pair.trial.phase, pair.trial.reports, dict(pair.trial.started), dict(pair.trial.ends))
+    before = (pair.trial.phase, pair.trial.reports, dict(pair.trial.told), dict(pair.trial.ends))
     told = {"trial": "t0001", "attempt": pair.start.attempt} | fields
     commands = handle(pair.state, kind(at=9.0, happened=9.0, instance="c", fact=1, **told))
     assert not [one for one in commands if isinstance(one, StartTrial | StopTrial)]
-    after = (pair.trial.phase, pair.trial.reports, dict(pair.trial.started), dict(pair.trial.ends))
+    after = (pair.trial.phase, pair.trial.reports, dict(pair.trial.told), dict(pair.trial.ends))
     assert after == before
 
 
