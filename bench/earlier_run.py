@@ -24,8 +24,8 @@ from bench.search.figures import Floats, by_family, ratio  # noqa: E402
 from bench.search.play import came_of, play, problem_for, setting_of  # noqa: E402
 from bench.search.tasks import Bench, Case, Task  # noqa: E402
 from seerd.planner.model import PolicyParams  # noqa: E402
-from seerd.planning.earlier import learned, taken_up  # noqa: E402
 from seerd.planning.planned import plan_for  # noqa: E402
+from seerd.runs.earlier import learned, taken_up  # noqa: E402
 from seerd.sim.setting import Outcome, Setting, run, world_of  # noqa: E402
 from seerd.sim.world import World  # noqa: E402
 

@@ -43,16 +43,16 @@ def noted(origin: float) -> str:
 
 def origin_of(note: str) -> float | None:
     """Return when the run of this note began, by `wall`; None if the machine has booted since."""
-    known = _read(note)
-    return None if known is None else round(_zero.get(began_at) + known[0], 6)
+    times = _read(note)
+    return None if times is None else round(_zero.get(began_at) + times[0], 6)
 
 
 def take_up(note: str) -> None:
     """Continue, in this thread and its tasks, the `wall` of the process that wrote the note, unless
     the machine has booted since. Otherwise earlier times, EC2's included, would be off.
     """
-    if (known := _read(note)) is not None:
-        _zero.set(known[1])
+    if (times := _read(note)) is not None:
+        _zero.set(times[1])
 
 
 def _read(note: str) -> tuple[float, float] | None:

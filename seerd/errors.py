@@ -218,10 +218,10 @@ class SpecError(UsageError):
     def __init__(self, file: str, problems: Sequence[Mistake]) -> None:
         self.problems = tuple(problems)
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        said = [problem.option for problem in problems if problem.option]
+        options = [problem.option for problem in problems if problem.option]
         where = file
-        if said and len(said) == len(problems):
-            where = "the command line" if said[0].startswith("-") else "the call"
+        if options and len(options) == len(problems):
+            where = "the command line" if options[0].startswith("-") else "the call"
         super().__init__(
             f"{where} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems)
         )

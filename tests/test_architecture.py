@@ -241,7 +241,7 @@ GUARDED = {
         "_is_gpu: /proc/self/fd/",
     },
     "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
-    "seerd/training/imports.py": {"_changed: /proc/self/environ"},  # its absence is an answer
+    "seerd/training/attempt.py": {"_changed: /proc/self/environ"},  # its absence is an answer
     "seerd/training/observer/__main__.py": {
         "_children: /proc/",  # none is found elsewhere
         "_is_alive: /proc/",  # is not asked elsewhere

@@ -25,7 +25,7 @@ from seerd.planner.draws import draws
 from seerd.planner.model import EarlierTrial, Limits, PolicyParams, Problem, Report
 from seerd.planner.seer_plus import LEARNS, SEER_PLUS
 from seerd.planner.space import Parameter, Space
-from seerd.planning.earlier import BEST, MOST, best_configs, learned, of_space, taken_up
+from seerd.runs.earlier import BEST, MOST, best_configs, learned, of_space, taken_up
 from seerd.runs.reading import read
 from seerd.shell.home import Home
 from seerd.sim.behaviour import Behaviour

@@ -211,7 +211,7 @@ def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -
 
 def test_a_lost_instance_and_a_daemon_that_was_killed(facts: MakeFacts) -> None:
     lost = slow(facts())
-    lost.at(12.0, lambda: lost.lose("m2.0"))
+    lost.at(12.0, lambda: lost.fleet.lose("m2.0"))
     lines = said(lost)
     assert (
         "   12.0s  m2.0 is lost: power failure; its trials go on elsewhere from "

@@ -24,10 +24,9 @@ from hypothesis import strategies as st
 from seerd.training import checkpoints
 from seerd.training.attempt import Attempt, mean_of, since_boot
 from seerd.training.data import Sampler, Share, split
-from seerd.training.horizon import Horizon
-from seerd.training.marks import Mark
+from seerd.training.marks import Mark, Steps
+from seerd.training.pace import Horizon
 from seerd.training.ranks import Ranks
-from seerd.training.steps import Steps
 
 ROOT = Path(__file__).parent.parent
 REGRESSION = ROOT / "tests" / "programs" / "regression.py"

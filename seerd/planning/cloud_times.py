@@ -8,7 +8,7 @@ boots sooner than one with eight. An unreadable file, or another version, counts
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,26 +55,22 @@ def keep(home: Path, kept: KeptTimes) -> Path:
 
 def load(home: Path) -> list[KeptTimes]:
     """Read all kept times, the newest first."""
-    return sorted(_readable(home), key=lambda one: one.measured_at, reverse=True)
-
-
-def _readable(home: Path) -> Iterator[KeptTimes]:
+    good = []
     for path in (home / "clouds").glob("*.json"):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             kept = msgspec.json.decode(path.read_bytes(), type=KeptTimes)
             if kept.version == VERSION and _is_possible(kept):
-                yield kept
+                good.append(kept)
+    return sorted(good, key=lambda kept: kept.measured_at, reverse=True)
 
 
 def _is_possible(kept: KeptTimes) -> bool:
     samples = (*kept.pending_s, *kept.boot_s, *kept.release_s)
-    return all(0.0 <= one <= LONGEST_S for one in samples)
+    return all(0.0 <= seconds <= LONGEST_S for seconds in samples)
 
 
 def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
-    """Return the profile with the times of the spec's cloud, and a note of their origin; unchanged
-    if nothing was measured there.
-    """
+    """Return the profile with the measured times of the spec's cloud, if any, and a note."""
     if not spec.cluster.rented or not (kept := load(home)):
         return profile
     best = chosen(kept, spec.cluster.region or _named_region(), spec.cluster.types)
@@ -92,9 +88,7 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
 
 
 def _named_region() -> str | None:
-    """Return the region of the environment or AWS's files; None if none is named. AWS is not
-    asked.
-    """
+    """Return the region of the environment or AWS's files; None: none. AWS is not asked."""
     from seerd.aws.cloud import Cloud
     from seerd.aws.errors import AwsError
 
@@ -105,19 +99,14 @@ def _named_region() -> str | None:
 
 
 def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
-    """Return the newest times of this region: of one of these types, else of their family, else of
-    any.
-    """
-    here = [one for one in kept if one.region == region]
+    """Return this region's newest times: of these types, else of their family, else of any."""
     families = {family_of(name) for name in types}
-    for fits in (
-        lambda one: one.instance_type in types,
-        lambda one: family_of(one.instance_type) in families,
-        lambda _: True,
-    ):
-        if (found := next(filter(fits, here), None)) is not None:
-            return found
-    return None
+
+    def closeness(times: KeptTimes) -> tuple[bool, bool]:
+        return times.instance_type in types, family_of(times.instance_type) in families
+
+    here = (times for times in kept if times.region == region)
+    return max(here, key=closeness, default=None)  # the first, so the newest, of equal ones
 
 
 def family_of(instance_type: str) -> str:
@@ -141,13 +130,18 @@ def _is_metal(instance_type: str) -> bool:
 
 
 def cloud_of(kept: KeptTimes, assumed: CloudProfile, *, own: bool) -> CloudProfile:
-    """Return a cloud's times. `own`: measured on what is asked for; if not, no time becomes shorter
-    than assumed.
-    """
+    """Return a cloud's times; none is shorter than assumed unless it is the spec's own (`own`)."""
 
     def taken(samples: Sequence[float], usual: Latency) -> Latency:
-        found = _latency(samples, usual)
-        return found if own else _longer(found, usual)
+        if not samples:
+            return usual
+        time = latency(samples)
+        # A few samples say little of the longest: it is taken to be as many medians as assumed.
+        p95_s = max(time.p95_s, time.p50_s * usual.p95_s / usual.p50_s)
+        time = Latency(time.p50_s, p95_s)
+        if own:
+            return time
+        return Latency(max(time.p50_s, usual.p50_s), max(time.p95_s, usual.p95_s))
 
     return replace(
         assumed,
@@ -155,17 +149,3 @@ def cloud_of(kept: KeptTimes, assumed: CloudProfile, *, own: bool) -> CloudProfi
         boot=taken(kept.boot_s, assumed.boot),
         release=taken(kept.release_s, assumed.release),
     )
-
-
-def _longer(one: Latency, other: Latency) -> Latency:
-    return Latency(max(one.p50_s, other.p50_s), max(one.p95_s, other.p95_s))
-
-
-def _latency(samples: Sequence[float], assumed: Latency) -> Latency:
-    """Return how a time is distributed. A few samples say little of the longest: their p95 is at
-    least as many medians as was assumed.
-    """
-    if not samples:
-        return assumed
-    made = latency(samples)
-    return Latency(made.p50_s, max(made.p95_s, made.p50_s * assumed.p95_s / assumed.p50_s))

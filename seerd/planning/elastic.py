@@ -43,6 +43,14 @@ class _Task:
     profile: Profile  # how long things take
     max_gpus: int | None  # most GPUs at one moment; None: any number
 
+    def cheapest(self, deadline_s: float) -> ElasticPlan | None:
+        if deadline_s <= 0:
+            return None
+        return cheapest(self.stages, self.cluster, self.profile, deadline_s, max_gpus=self.max_gpus)
+
+    def fastest(self, **limit: float) -> ElasticPlan | None:
+        return fastest(self.stages, self.cluster, self.profile, max_gpus=self.max_gpus, **limit)
+
 
 def elastic_plan(
     spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize
@@ -63,36 +71,22 @@ def elastic_plan(
             "--minimize moves trials to other numbers of GPUs, and without `checkpoint` and "
             "`resume` in [train] each would begin anew: leave --minimize out"
         )
-    task = _task(spec, cluster, profile)
-    closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
-    found = (
-        _cheapest(task, spec, closing_s) if minimize == "cost" else _fastest(task, spec, closing_s)
-    )
-    return _planned(spec, task, found, closing_s)
-
-
-def _task(spec: Spec, cluster: ClusterFacts, profile: Profile) -> _Task:
     measured = max(gpus for gpus, _ in profile.job.scaling.points)
     p_max = spec.policy.p_max or (measured if measured > 1 else None)
     stages = work_stages(sha_rungs(spec.policy), p_max)
-    return _Task(spec.policy, stages, cluster, profile, most_gpus(spec.limits.max_gpus, cluster))
+    most = most_gpus(spec.limits.max_gpus, cluster)
+    task = _Task(spec.policy, stages, cluster, profile, most)
+    closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
+    search = _cheapest if minimize == "cost" else _fastest
+    return _planned(spec, task, search(task, spec, closing_s), closing_s)
 
 
 def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     deadline_s = (spec.limits.deadline_s or 0.0) - closing_s
 
-    def plan(limit: float) -> ElasticPlan | None:
-        return (
-            cheapest(task.stages, task.cluster, task.profile, limit, max_gpus=task.max_gpus)
-            if limit > 0
-            else None
-        )
-
-    found = _kept(plan, deadline_s, lambda made: made.forecast.time_s.p95)
-    if found is None:
-        quickest = fastest(
-            task.stages, task.cluster, task.profile, budget_gpu_s=math.inf, max_gpus=task.max_gpus
-        )
+    best = _kept(task.cheapest, deadline_s, lambda plan: plan.forecast.time_s.p95)
+    if best is None:
+        quickest = task.fastest(budget_gpu_s=math.inf)
         least_s = quickest.forecast.time_s.p95 + closing_s if quickest else UNLIMITED_S
         spent = quickest.forecast.gpu_s.p95 if quickest else 0.0
         advice = (
@@ -106,7 +100,7 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
             spent,
             advice,
         )
-    limits, forecast = spec.limits, found.forecast
+    limits, forecast = spec.limits, best.forecast
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
     if dear or (limits.budget_gpu_s is not None and forecast.gpu_s.p95 > limits.budget_gpu_s):
         raise LimitsError(
@@ -115,58 +109,43 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
             forecast.gpu_s.p95,
             f"It takes {_bill(forecast, task.cluster)}: give as much, or a later deadline.",
         )
-    return found
+    return best
 
 
 def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     price, limits = task.cluster.usd_per_gpu_h, spec.limits
     cost_usd = limits.cost_usd if price else None
     budgets = [limits.budget_gpu_s, cost_usd / price * 3600 if cost_usd is not None else None]
-    known = [budget for budget in budgets if budget is not None]
-    if not known:
+    limited = [budget for budget in budgets if budget is not None]
+    if not limited:
         raise UsageError("--minimize time needs --cost, or --budget on machines that cost nothing")
     # What instances fetch is paid in money alone.
-    in_usd = bool(_ingress_usd(task.profile)) and min(known) == budgets[1]
-
-    def plan(limit: float) -> ElasticPlan | None:
-        some = fastest(
-            task.stages,
-            task.cluster,
-            task.profile,
-            cost_usd=limit if in_usd else None,
-            budget_gpu_s=None if in_usd else limit,
-            max_gpus=task.max_gpus,
-        )
-        return some if limit > 0 else None
-
-    if in_usd:
-        assert cost_usd is not None
-        found = _kept(plan, cost_usd, lambda made: made.forecast.usd.p95)
+    has_ingress = task.profile.job.ingress_gb * task.profile.cloud.usd_per_ingress_gb > 0
+    if has_ingress and cost_usd is not None and min(limited) == budgets[1]:
+        best = _kept(lambda usd: task.fastest(cost_usd=usd), cost_usd, lambda p: p.forecast.usd.p95)
     else:
-        found = _kept(plan, min(known), lambda made: made.forecast.gpu_s.p95)
-    if found is None or (cost_usd is not None and found.forecast.usd.p95 > cost_usd):
-        least = cheapest(
-            task.stages, task.cluster, task.profile, UNLIMITED_S, max_gpus=task.max_gpus
+        best = _kept(
+            lambda gpu_s: task.fastest(budget_gpu_s=gpu_s),
+            min(limited),
+            lambda p: p.forecast.gpu_s.p95,
         )
+    if best is None or (cost_usd is not None and best.forecast.usd.p95 > cost_usd):
+        least = task.cheapest(UNLIMITED_S)
         raise LimitsError(
             f"no number of GPUs does these stages within the budget{_if_assumed(task)}",
             least.forecast.time_s.p95 if least else UNLIMITED_S,
             least.forecast.gpu_s.p95 if least else 0.0,
             f"The cheapest plan takes {_bill(least.forecast, task.cluster)}." if least else NO_PLAN,
         )
-    needed_s = found.forecast.time_s.p95 + closing_s
+    needed_s = best.forecast.time_s.p95 + closing_s
     if limits.deadline_s is not None and needed_s > limits.deadline_s:
         raise LimitsError(
             "the fastest plan within the budget ends after the deadline",
             needed_s,
-            min(known),
+            min(limited),
             f"It needs --deadline {format_duration(math.ceil(needed_s))}, or more money.",
         )
-    return found
-
-
-def _ingress_usd(profile: Profile) -> float:
-    return profile.job.ingress_gb * profile.cloud.usd_per_ingress_gb
+    return best
 
 
 def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
@@ -176,12 +155,9 @@ def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
 
 
 def _if_assumed(task: _Task) -> str:
-    job = task.profile.job
-    return (
-        f", with {job.report.p50_s:g}s assumed for each report (`seerd profile` measures it)"
-        if not task.profile.is_measured
-        else ""
-    )
+    report_s = task.profile.job.report.p50_s
+    note = f", with {report_s:g}s assumed for each report (`seerd profile` measures it)"
+    return "" if task.profile.is_measured else note
 
 
 def _kept(
@@ -192,7 +168,7 @@ def _kept(
     `plan` keeps a limit only in the mean, and returns None where no plan does. So search for the
     highest limit with which the percentile fits too.
     """
-    made, found = plan(limit), None
+    made, best = plan(limit), None
     if made is None or taken(made) <= limit:
         return made
     low, high = 0.0, limit
@@ -202,12 +178,12 @@ def _kept(
         if made is not None and taken(made) > limit:
             high = middle
         else:
-            low, found = middle, made or found
-    return found
+            low, best = middle, made or best
+    return best
 
 
-def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> Planned:
-    cluster, profile, forecast = task.cluster, task.profile, found.forecast
+def _planned(spec: Spec, task: _Task, plan: ElasticPlan, closing_s: float) -> Planned:
+    cluster, profile, forecast = task.cluster, task.profile, plan.forecast
     deadline_s = spec.limits.deadline_s or SPARE * forecast.time_s.p95 + closing_s
     limits = Limits(
         deadline_s,
@@ -218,7 +194,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
     start_s = (
         profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.per_instance else 0.0
     )
-    params = replace(task.params, stage_gpus=found.gpus, stage_s=_stage_s(task, found.gpus))
+    params = replace(task.params, stage_gpus=plan.gpus, stage_s=_stage_s(task, plan.gpus))
     problem = Problem(
         limits,
         spec.space,
@@ -230,7 +206,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         adjusted=(
             *target_notes(spec),
             *earlier_notes(spec.policy),
-            *(() if found.exact else (CUT_SHORT,)),
+            *(() if plan.exact else (CUT_SHORT,)),
         ),
     )
     outline = outline_of(problem)

@@ -33,23 +33,21 @@ class _Part:
     lasts_s: float
 
 
-def told(problem: Problem, outline: Outline, profile: Profile) -> str:
+def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
     """Return the expectation in one sentence."""
-    job, found = profile.job, expected(problem, outline, profile.job)
+    job, likely = profile.job, expected(problem, outline, profile.job)
     start_s = job.start.p50_s
     starting = f" and {format_duration(round(start_s, 1))} to start" if start_s else ""
     assumed = "" if profile.is_measured else ", as assumed,"
     return (
         f"with {format_duration(round(job.report.p50_s, 1))} for a report on one GPU{starting}"
-        f"{assumed} about {count(found.trials, 'configuration')} will be tried, and the best one "
-        f"will make about {count(found.reports, 'report')}"
+        f"{assumed} about {count(likely.trials, 'configuration')} will be tried, and the best one "
+        f"will make about {count(likely.reports, 'report')}"
     )
 
 
 def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation:
-    """Estimate the expectation if every report takes its median time, and the best trial is the
-    best from its first report on.
-    """
+    """Estimate it from median times, for a best trial that is best from its first report on."""
     cluster = fixed_cluster(problem)
     if rounds_of(problem) or isinstance(cluster, Impossible):
         parts = [
@@ -70,9 +68,7 @@ def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation
 
 
 def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobProfile) -> int:
-    """Count the configurations for which the first window has time, if 1 in eta goes on from each
-    rung.
-    """
+    """Count what the first window has time for, if 1 in eta goes on from each rung."""
     params = problem.params
     beside = places(cluster.gpus, params.p_min, problem.gpus_per_instance)
     report_s = job.report.p50_s / problem.scaling.speed(params.p_min)

@@ -104,7 +104,7 @@ def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
         return params
     report_s = job.report.p50_s / job.scaling.speed(params.p_min)
     look_s = job.start.p50_s + FIRST_LOOK_REPORTS * report_s
-    longest_s = min(min(one.deadline_s, one.budget_gpu_s / params.p_min) for one in limits)
+    longest_s = min(min(each.deadline_s, each.budget_gpu_s / params.p_min) for each in limits)
     return replace(params, t_min_s=max(LEAST_LOOK_S, min(look_s, MOST_LOOK * longest_s)))
 
 
@@ -133,8 +133,8 @@ def earlier_notes(params: PolicyParams) -> tuple[str, ...]:
 
 def most_gpus(limit: int | None, cluster: ClusterFacts) -> int | None:
     """Return the most GPUs at one moment, by the limit and the cluster; None: any number."""
-    there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
-    return min((most for most in (limit, there) if most is not None), default=None)
+    all_gpus = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
+    return min((most for most in (limit, all_gpus) if most is not None), default=None)
 
 
 def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
@@ -145,9 +145,7 @@ def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
 
 
 def limits_of(limits: SpecLimits, cluster: ClusterFacts) -> Limits:
-    """Complete the spec's limits with those of the cluster. Raises `UsageError` if one is
-    missing.
-    """
+    """Complete the limits with the cluster's. Raises `UsageError` if one is missing."""
     return Limits(
         deadline_s=_needed(limits.deadline_s, "--deadline"),
         budget_gpu_s=_needed(budget_of(limits, cluster), "--budget"),

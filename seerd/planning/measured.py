@@ -77,75 +77,65 @@ class _Attempt:
 
 def measured(entries: Entries) -> Measured:
     """Collect samples from these entries."""
-    found = Measured()
+    samples = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}
     for event, commands in entries:
-        _see_instance(event, asked, found)
+        _see_instance(event, asked, samples)
         if isinstance(event, TrialTraining | TrialReported | TrialCheckpointed | TrialExited):
             attempt = attempts.get((event.trial, event.attempt))
             if attempt is not None:
-                _see_attempt(event, attempt, found)
+                _see_attempt(event, attempt, samples)
         for command in commands:
             if isinstance(command, StartTrial):
-                attempts[command.trial, command.attempt] = _Attempt(_gpus(command), event.at)
+                gpus = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
+                attempts[command.trial, command.attempt] = _Attempt(gpus, event.at)
             elif isinstance(command, StopTrial):
-                _ask(attempts.get((command.trial, command.attempt)), command, event.at)
+                if attempt := attempts.get((command.trial, command.attempt)):
+                    # Being killed tells nothing of how long saving takes.
+                    saves = command.checkpoint and attempt.training_s is not None
+                    attempt.asked_s = event.at if saves else None
             elif isinstance(command, Launch | Terminate):
                 asked.setdefault(command.id, event.at)
-    _reports(list(attempts.values()), found)
-    return found
+    _reports(list(attempts.values()), samples)
+    return samples
 
 
-def _gpus(command: StartTrial) -> int:
-    return len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
-
-
-def _ask(attempt: _Attempt | None, command: StopTrial, at: float) -> None:
-    """Note when an attempt was asked to save; being killed tells nothing of how long saving
-    takes.
-    """
-    if attempt is not None:
-        attempt.asked_s = at if command.checkpoint and attempt.training_s is not None else None
-
-
-def _see_instance(event: AnyEvent, asked: dict[str, float], found: Measured) -> None:
+def _see_instance(event: AnyEvent, asked: dict[str, float], samples: Measured) -> None:
     if isinstance(event, InstanceReady) and event.command in asked:
-        found.pending_s.append(max(0.0, event.running_since - asked[event.command]))
-        found.boot_s.append(event.at - event.running_since)
+        samples.pending_s.append(max(0.0, event.running_since - asked[event.command]))
+        samples.boot_s.append(event.at - event.running_since)
     elif isinstance(event, InstanceTerminated) and event.command in asked:
-        found.release_s.append(event.at - asked[event.command])
+        samples.release_s.append(event.at - asked[event.command])
 
 
 def _see_attempt(
     event: TrialTraining | TrialReported | TrialCheckpointed | TrialExited,
     attempt: _Attempt,
-    found: Measured,
+    samples: Measured,
 ) -> None:
     if isinstance(event, TrialTraining):
         attempt.training_s = event.happened
-        (found.restore_s if event.reports else found.start_s).append(
+        (samples.restore_s if event.reports else samples.start_s).append(
             event.happened - attempt.ordered_s
         )
     elif isinstance(event, TrialReported):
         attempt.reports.append((event.reports, event.happened))
     elif isinstance(event, TrialCheckpointed):
         attempt.saved.add(event.reports)
-        found.save_s.append(event.save_s)
-        found.checkpoint_bytes = max(found.checkpoint_bytes, event.size)
+        samples.save_s.append(event.save_s)
+        samples.checkpoint_bytes = max(samples.checkpoint_bytes, event.size)
     elif attempt.asked_s is not None and event.cause == "asked":
-        found.stop_s.append(max(0.0, event.happened - attempt.asked_s))
+        samples.stop_s.append(max(0.0, event.happened - attempt.asked_s))
 
 
-def _reports(attempts: list[_Attempt], found: Measured) -> None:
-    """Collect the seconds per report: clean ones where a number of GPUs has any, else rough
-    ones.
-    """
+def _reports(attempts: list[_Attempt], samples: Measured) -> None:
+    """Collect the seconds per report: clean ones where there are any, else rough ones."""
     for gpus in sorted({attempt.gpus for attempt in attempts}):
         same = [attempt for attempt in attempts if attempt.gpus == gpus]
         clean = [seconds for attempt in same for seconds in attempt.clean_s() if seconds > 0]
         rough = [seconds for attempt in same for seconds in attempt.rough_s() if seconds > 0]
         if clean or rough:
-            found.report_s[gpus] = clean or rough
+            samples.report_s[gpus] = clean or rough
         if rough and not clean:
-            found.rough.add(gpus)
+            samples.rough.add(gpus)

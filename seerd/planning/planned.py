@@ -37,6 +37,14 @@ CONFIGS = 5  # configurations that the user is shown before they are tried
 TRIES = 40
 MORE = 1.1  # minima that do not suffice are raised by this factor, at most `TRIES` times
 
+BOHB = (
+    "bohb is ASHA with configurations from TPE: unlike the published BOHB, it stops trials as asha "
+    "does, and not by Hyperband's brackets"
+)
+UNMEASURED = (
+    "nothing was measured for this script yet: times are assumed; `seerd profile` measures them"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -57,8 +65,13 @@ def plan_for(
     `LimitsError` if the limits fit nothing, `UsageError` for trials that do not fit whole
     instances.
     """
-    if cluster.max_instances != 1:
-        _check_size(problem.params.p_min, cluster.gpus_per_instance)
+    p_min, size = problem.params.p_min, cluster.gpus_per_instance
+    if cluster.max_instances != 1 and p_min > size and p_min % size:
+        less, more = p_min // size * size, -(-p_min // size) * size
+        raise UsageError(
+            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole "
+            f"ones; {less} or {more} can be had"
+        )
     planned = _planned(problem, cluster, profile, ideal=ideal)
     if isinstance(planned, Impossible):
         advice = _advice(problem, cluster, planned)
@@ -69,24 +82,15 @@ def plan_for(
 
 def _expecting(planned: Planned, profile: Profile) -> Planned:
     # Imported only when it is needed: numpy takes longer than a command that only reads.
-    from seerd.planning.expected import told
+    from seerd.planning.expected import expectation
 
     problem, outline = planned.problem, planned.outline
-    note = told(problem, outline, profile)
+    note = expectation(problem, outline, profile)
     own = outline.adjusted[len(problem.adjusted) :]
     problem = replace(problem, adjusted=(*problem.adjusted, note))
     return replace(
         planned, problem=problem, outline=replace(outline, adjusted=(*problem.adjusted, *own))
     )
-
-
-def _check_size(p_min: int, size: int) -> None:
-    if p_min > size and p_min % size:
-        less, more = p_min // size * size, -(-p_min // size) * size
-        raise UsageError(
-            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole "
-            f"ones; {less} or {more} can be had"
-        )
 
 
 def first_configs(problem: Problem, mode: Mode) -> list[Config]:
@@ -105,23 +109,15 @@ def others(
     """Plan for the same limits with each other policy."""
     names = [name for name in POLICIES if name != problem.params.name]
     problems = (replace(problem, params=replace(problem.params, name=name)) for name in names)
-    return {p.params.name: _other(p, cluster, profile, ideal=ideal) for p in problems}
-
-
-def _other(
-    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool
-) -> Planned | Impossible:
-    try:
-        planned = _planned(problem, cluster, profile, ideal=ideal)
-    except UsageError as error:
-        return Impossible(str(error), 0.0, 0.0)
-    if (
-        isinstance(planned, Planned)
-        and not ideal
-        and (why := never_begun(planned.outline, profile))
-    ):
-        return Impossible(why, 0.0, 0.0)
-    return planned
+    plans: dict[str, Planned | Impossible] = {}
+    for each in problems:
+        try:
+            plan = _planned(each, cluster, profile, ideal=ideal)
+        except UsageError as error:
+            plan = Impossible(str(error), 0.0, 0.0)
+        never = isinstance(plan, Planned) and not ideal and never_begun(plan.outline, profile)
+        plans[each.params.name] = Impossible(never, 0.0, 0.0) if never else plan
+    return plans
 
 
 def never_begun(outline: Outline, profile: Profile) -> str | None:
@@ -140,24 +136,24 @@ def never_begun(outline: Outline, profile: Profile) -> str | None:
 def _planned(
     problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool
 ) -> Planned | Impossible:
+    closing = closing_of(problem.limits.deadline_s, cluster, profile)
     if not ideal:
-        terms = Terms(cluster, profile, closing_of(problem.limits.deadline_s, cluster, profile))
-        adjusted = with_margin(problem, terms, _outline)
+        adjusted = with_margin(problem, Terms(cluster, profile, closing), _outline)
         if isinstance(adjusted, Impossible):
             return adjusted
         problem = adjusted
     outline = _outline(problem)
     if isinstance(outline, Impossible):
         return outline
-    closing = closing_of(problem.limits.deadline_s, cluster, profile)
     if not ideal and (too_short := _no_time(problem, cluster, closing)) is not None:
         return too_short
     forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
     if not ideal:
-        deadline_s = problem.limits.deadline_s
-        by_s = deadline_s - closing_of(deadline_s, cluster, profile)
-        forecast = closed_early(forecast, outline, by_s)
-    planned = Planned(problem, outline, cluster, _capped(forecast, problem.limits))
+        forecast = closed_early(forecast, outline, problem.limits.deadline_s - closing)
+    # The core has ended the run at the deadline.
+    time_s, deadline_s = forecast.time_s, problem.limits.deadline_s
+    figures = (min(each, deadline_s) for each in (time_s.p50, time_s.p95, time_s.mean))
+    planned = Planned(problem, outline, cluster, replace(forecast, time_s=Spread(*figures)))
     return _expecting(planned, profile) if problem.params.name == "seer+" else planned
 
 
@@ -182,7 +178,9 @@ def _advice(problem: Problem, cluster: ClusterFacts, why: Impossible) -> str:
     """Return what would help where no other deadline or budget would; or nothing."""
     if why.job:
         return "Allow more, to the run or in that [[job]], or leave the job out."
-    if _too_few_gpus(problem, cluster):
+    size = cluster.gpus_per_instance if cluster.per_instance else 1
+    most = problem.limits.max_gpus
+    if most is not None and most // size * size < problem.params.p_min:
         return "No deadline and no budget would help; allow more with --max-gpus."
     return ""
 
@@ -211,9 +209,7 @@ def _that_do(
 def _refused(
     problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible
 ) -> Impossible | None:
-    """Return why the minima (both together, or each with the other limit as it is) would not do;
-    None if they would. Money is not limited here.
-    """
+    """Return why the minima (together, or each beside the other limit) would not do, if so."""
     limits = problem.limits
     larger = (
         max(limits.deadline_s, least.min_deadline_s),
@@ -225,12 +221,6 @@ def _refused(
         if isinstance(planned, Impossible):
             return planned
     return None
-
-
-def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
-    size = cluster.gpus_per_instance if cluster.per_instance else 1
-    most = problem.limits.max_gpus
-    return most is not None and most // size * size < problem.params.p_min
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
@@ -248,62 +238,50 @@ def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> fl
     return closing_s(deadline_s, slowest_s, cluster)
 
 
-def _capped(forecast: Forecast, limits: Limits) -> Forecast:
-    """Forecast no time beyond the deadline, at which the core has ended the run."""
-    time_s = forecast.time_s
-    figures = (min(each, limits.deadline_s) for each in (time_s.p50, time_s.p95, time_s.mean))
-    return replace(forecast, time_s=Spread(*figures))
-
-
 def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
     """Yield what may surprise a person who pays for this plan, one sentence each."""
-    cluster, limits, outline = planned.cluster, planned.problem.limits, planned.outline
-    first = outline.stages[0]
-    if planned.problem.params.name == "bohb":
-        yield (
-            "bohb is ASHA with configurations from TPE: unlike the published BOHB, it stops trials "
-            "as asha does, and not by Hyperband's brackets"
-        )
+    problem, outline, cluster = planned.problem, planned.outline, planned.cluster
+    if problem.params.name == "bohb":
+        yield BOHB
     if not cluster.instant and (why := never_begun(outline, profile)):
         yield why
     if cluster.per_instance:
-        instances = instances_for(first.groups, cluster.gpus_per_instance)
-        boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
-        if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:
-            share = boot_gpu_s / limits.budget_gpu_s
-            some = count(instances, "instance")
-            yield (
-                f"booting {some} takes about {share:.0%} of the budget: a longer deadline "
-                "or a faster image would help"
-            )
-    # Others than SEER adjust nothing to the GPUs: they say in their outline what they do.
-    bound = planned.problem.params.name == "seer" and (
-        len(outline.adjusted) > len(planned.problem.adjusted)
-    )
-    if limits.max_gpus is not None and bound:
-        gpus = count(limits.max_gpus, "GPU")
-        yield (
-            f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
-        )
-        if len(outline.stages) == 1:
-            yield (
-                f"seer begins with all trials at once, so it compares only {outline.trials} "
-                "and eliminates none; with so few GPUs "
-                "`--policy hyperband` tries more, one after another"
-            )
+        yield from _boot_warning(planned, profile)
+    yield from _gpu_warnings(problem, outline)
     if not profile.is_measured:
-        yield (
-            "nothing was measured for this script yet: times are assumed; `seerd profile` "
-            "measures them"
-        )
+        yield UNMEASURED
         return
+    first = outline.stages[0]
     smallest = min(group.gpus_per_trial for group in first.groups)
-    report_s = profile.job.start.p50_s + profile.job.report.p50_s / profile.job.scaling.speed(
-        smallest
-    )
+    speed = profile.job.scaling.speed(smallest)
+    report_s = profile.job.start.p50_s + profile.job.report.p50_s / speed
     if first.end_s - first.start_s < report_s:
         yield (
-            f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report "
-            f"comes after about {report_s:.0f}s: trials would "
-            f"be judged without one; raise policy.t_min"
+            f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report comes "
+            f"after about {report_s:.0f}s: trials would be judged without one; raise policy.t_min"
+        )
+
+
+def _boot_warning(planned: Planned, profile: Profile) -> Iterator[str]:
+    size, budget_gpu_s = planned.cluster.gpus_per_instance, planned.problem.limits.budget_gpu_s
+    instances = instances_for(planned.outline.stages[0].groups, size)
+    share = instances * size * profile.cloud.boot.p50_s / budget_gpu_s
+    if share > BOOT_SHARE:
+        yield (
+            f"booting {count(instances, 'instance')} takes about {share:.0%} of the budget: a "
+            "longer deadline or a faster image would help"
+        )
+
+
+def _gpu_warnings(problem: Problem, outline: Outline) -> Iterator[str]:
+    """Yield what few GPUs change in SEER's plan. Other policies say so in their outline."""
+    is_changed = len(outline.adjusted) > len(problem.adjusted)
+    if problem.params.name != "seer" or not is_changed or problem.limits.max_gpus is None:
+        return
+    gpus = count(problem.limits.max_gpus, "GPU")
+    yield f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
+    if len(outline.stages) == 1:
+        yield (
+            f"seer begins with all trials at once, so it compares only {outline.trials} and "
+            "eliminates none; with so few GPUs `--policy hyperband` tries more, one after another"
         )

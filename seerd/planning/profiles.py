@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -111,6 +111,10 @@ def kept_of(
 ) -> KeptProfile:
     """Make the profile of what was measured. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
+    report = report_latency(found.report_s, made.one_gpu_s)
+    reports = sum(map(len, found.report_s.values()))
+    names = ("start_s", "restore_s", "stop_s", "save_s", "pending_s", "boot_s", "release_s")
+    times: dict[str, Any] = {name: _times(getattr(found, name)) for name in names}
     return KeptProfile(
         version=VERSION,
         **msgspec.structs.asdict(target),
@@ -119,15 +123,9 @@ def kept_of(
         points=_points(made, found),
         law=made.law,
         fit_error=made.error,
-        report_s=_report(made, found),
-        start_s=_times(found.start_s),
-        restore_s=_times(found.restore_s),
-        stop_s=_times(found.stop_s),
-        save_s=_times(found.save_s),
+        report_s=Times(report.p50_s, report.p95_s, reports),
+        **times,
         checkpoint_bytes=found.checkpoint_bytes or None,
-        pending_s=_times(found.pending_s),
-        boot_s=_times(found.boot_s),
-        release_s=_times(found.release_s),
         notes=(*notes, *_doubts(made, found)),
     )
 
@@ -144,11 +142,6 @@ def _points(made: Fit, found: Measured) -> tuple[Point, ...]:
         )
         for gpus, speed in made.scaling.points
     )
-
-
-def _report(made: Fit, found: Measured) -> Times:
-    one = report_latency(found.report_s, made.one_gpu_s)
-    return Times(one.p50_s, one.p95_s, sum(map(len, found.report_s.values())))
 
 
 def _times(samples: Sequence[float]) -> Times | None:
@@ -172,10 +165,8 @@ def _doubts(made: Fit, found: Measured) -> Iterator[str]:
             "the law has as many terms as there are points: its error says nothing of more "
             f"than {count(made.measured[-1], 'GPU')}"
         )
-    best = max(
-        (point for point in made.scaling.points if point[0] in made.measured),
-        key=lambda point: point[1],
-    )
+    measured = [point for point in made.scaling.points if point[0] in made.measured]
+    best = max(measured, key=lambda point: point[1])
     if len(made.measured) > 1 and best[0] == made.measured[0]:
         yield f"more than {_gpus(made.measured[:1])} per trial made nothing faster here"
     if found.rough:
@@ -211,9 +202,7 @@ def path_of(home: Path, key: str) -> Path:
 
 
 def keep(home: Path, kept: KeptProfile) -> Path:
-    """Write a profile to its file, whole or not at all, and return the file. Raises
-    `UsageError`.
-    """
+    """Write a profile, whole or not at all; return its file. Raises `UsageError`."""
     path = path_of(home, kept.key)
     try:
         files.write(path, kept)
@@ -225,9 +214,7 @@ def keep(home: Path, kept: KeptProfile) -> Path:
 
 
 def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile | None:
-    """Return what was measured of this script, on the first of these machines with a profile; None:
-    nothing was measured.
-    """
+    """Return the profile of this script on the first of these machines that has one."""
     for instance_type in machine_types:
         path = path_of(home, target_of(spec, instance_type).key)
         with contextlib.suppress(
@@ -246,33 +233,19 @@ def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile
     How much an instance fetches, and its price, cannot be measured (RubberBand, EuroSys '21,
     section 4.1: "data price").
     """
-    found = load_profile(home, spec, machine_types)
-    if found is None:
-        found = applied(assumed(rented=spec.cluster.rented), home, spec)
-    usd = spec.cluster.ingress_price
-    return replace(
-        found,
-        job=replace(found.job, ingress_gb=spec.train.ingress_gb),
-        cloud=replace(found.cloud, usd_per_ingress_gb=usd),
-    )
+    profile = load_profile(home, spec, machine_types)
+    profile = profile or applied(assumed(rented=spec.cluster.rented), home, spec)
+    job = replace(profile.job, ingress_gb=spec.train.ingress_gb)
+    cloud = replace(profile.cloud, usd_per_ingress_gb=spec.cluster.ingress_price)
+    return replace(profile, job=job, cloud=cloud)
 
 
 def _is_possible(kept: KeptProfile) -> bool:
     """Return whether the figures can be true: a file with, say, a changed digit counts as none."""
-    times = (
-        kept.report_s,
-        kept.start_s,
-        kept.restore_s,
-        kept.stop_s,
-        kept.save_s,
-        kept.pending_s,
-        kept.boot_s,
-        kept.release_s,
-    )
-    known = [one for one in times if one is not None]
-    gpus = all(0 < point.gpus <= MOST_GPUS for point in kept.points)
+    values = (getattr(kept, name) for name in KeptProfile.__struct_fields__)
+    times = [value for value in values if isinstance(value, Times)]
     return (
-        gpus
+        all(0 < point.gpus <= MOST_GPUS for point in kept.points)
         and kept.report_s.p50 > 0
-        and all(0 <= one.p50 <= one.p95 <= LONGEST_S for one in known)
+        and all(0 <= time.p50 <= time.p95 <= LONGEST_S for time in times)
     )

@@ -27,27 +27,23 @@ K = TypeVar("K", Job, _Data)
 
 def keep(folder: RunFolder, job: Job, data: Sequence[Data]) -> None:
     """Keep how agents start a job's trials, and what instances fetch for it. Raises `OSError`."""
-    told = msgspec.to_builtins(job) | msgspec.to_builtins(_Data(below(job.id, data)))
-    folder.added_job(job.id).write_bytes(msgspec.json.encode(told))
+    body = msgspec.to_builtins(job) | msgspec.to_builtins(_Data(below(job.id, data)))
+    folder.added_job(job.id).write_bytes(msgspec.json.encode(body))
 
 
 def starts(folder: RunFolder, jobs: Iterable[str]) -> list[Job]:
-    """Return how agents start the trials of these jobs. Raises `JournalError` for an unreadable
-    file.
-    """
+    """Return how agents start the trials of these jobs. Raises `JournalError`."""
     return [_read(folder, job, Job) for job in jobs]
 
 
 def data(folder: RunFolder, jobs: Iterable[str]) -> list[Data]:
-    """Return what instances fetch for these jobs. Raises `JournalError` for an unreadable file."""
-    return [one for job in jobs for one in _read(folder, job, _Data).data]
+    """Return what instances fetch for these jobs. Raises `JournalError`."""
+    return [each for job in jobs for each in _read(folder, job, _Data).data]
 
 
 def below(job: str, data: Sequence[Data]) -> tuple[Data, ...]:
-    """Return a job's data with its place in the common folder of the jobs that share a run; the
-    only job, which has an empty id, has that folder for itself.
-    """
-    return tuple(replace(one, to=f"{job}/{one.to}" if job else one.to) for one in data)
+    """Return a job's data, placed below its id; the only job of a run has an empty id."""
+    return tuple(replace(each, to=f"{job}/{each.to}" if job else each.to) for each in data)
 
 
 def _read(folder: RunFolder, job: str, kind: type[K]) -> K:

@@ -63,18 +63,14 @@ def check_quota(experiment: Experiment, facts: RunFacts) -> None:
 
 
 def unasked_quote(asked: Spec | Experiment, *, unbounded: bool = False) -> Quote:
-    """Return what the backend offers, without asking a cloud. `unbounded`: as if this machine had
-    as many GPUs as the plan likes.
-    """
+    """Return the offer without asking a cloud; `unbounded`: of any number of GPUs."""
     backend, machine = of(asked), this_machine()
     offer = backend.unasked_quote(None if unbounded else machine)
     return replace(offer, machine_types=backend.machine_types(machine))
 
 
 def quote(asked: Spec | Experiment, home: Home) -> Quote:
-    """Return what the backend offers, after asking its cloud. Raises `CloudError` if that
-    refuses.
-    """
+    """Return the backend's offer, after asking its cloud. Raises `CloudError`."""
     backend, machine = of(asked), this_machine()
     offer = backend.quote(machine, home.path)
     return replace(offer, machine_types=backend.machine_types(machine))

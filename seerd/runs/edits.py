@@ -73,8 +73,8 @@ def note(folder: RunFolder) -> str | None:
     named = [*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
     listed = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
     verb = "has" if len(names) == 1 else "have"
-    given = " ".join(os.path.relpath(path) for path in specs)
-    again = f"; for the edited ones: seerd run {given} --like {folder.run}" if specs else ""
+    paths = " ".join(os.path.relpath(path) for path in specs)
+    again = f"; for the edited ones: seerd run {paths} --like {folder.run}" if specs else ""
     return f"{listed} {verb} changed since the run began; it goes on as it was{again}"
 
 

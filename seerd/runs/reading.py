@@ -23,9 +23,7 @@ Go = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 
 
 def read(folder: RunFolder) -> State:
-    """Read the state at the end of a run's journal, whether its daemon lives or not. Raises
-    `JournalError`.
-    """
+    """Read the state at the end of a run's journal. Raises `JournalError`."""
     return read_with_origin(folder)[0]
 
 
@@ -43,8 +41,8 @@ def read_with_origin(folder: RunFolder) -> tuple[State, float]:
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
-    """Return the state at the end of a journal. `rules`: those of a daemon that goes on from there.
-    Raises `JournalError`.
+    """Return the state at the journal's end, for a daemon with these rules. Raises
+    `JournalError`.
     """
     state, entries = begin(journal, rules)
     follow(state, entries)

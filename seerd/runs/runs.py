@@ -84,8 +84,10 @@ def create(
     folder = home.new(experiment.name)
     try:
         deadline_s = facts.problem.limits.deadline_s
-        closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, facts.cluster)
-        ends = time.monotonic() + _most_s(closes_s - wall(), deadline_s)
+        left_s = origin + deadline_s - closing_s(deadline_s, 0.0, facts.cluster) - wall()
+        # most of it is for training, and a trial must have the time to start
+        copy_s = min(left_s * COPY_SHARE, left_s - shortest_s(deadline_s) - START_S)
+        ends = time.monotonic() + max(COPY_S, copy_s)
         folder.spec.write_text(experiment.text)
         elsewhere = clusters.of(experiment).elsewhere
         for job in experiment.jobs:
@@ -115,13 +117,9 @@ def _raise_files() -> None:
         ) from error
 
 
-def _most_s(left_s: float, deadline_s: float) -> float:
-    return max(COPY_S, min(left_s * COPY_SHARE, left_s - shortest_s(deadline_s) - START_S))
-
-
 def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
-    """Copy a job's source into the run's folder, and its spec if it shares the run. Raises what
-    `copy_source` raises, and `OSError`.
+    """Copy a job's source, and its spec if it shares the run. Raises as `copy_source` does, and
+    `OSError`.
     """
     if job.id:
         folder.specs.mkdir(exist_ok=True)
@@ -187,9 +185,7 @@ def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
 
 
 def _discard(folder: RunFolder) -> None:
-    """Remove the folder of a run that has not begun, in a process that goes on if a busy disk takes
-    longer than the deadline allows.
-    """
+    """Remove the folder of a run that has not begun; a process goes on if the disk is busy."""
     quiet = subprocess.DEVNULL
     remover = subprocess.Popen(
         ["rm", "-rf", folder.path], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
@@ -240,8 +236,8 @@ def cut(folder: RunFolder, up_to: int) -> None:
 
 
 def _ended(daemon: Daemon) -> Ended:
-    told = daemon.state.facts.cluster.per_instance or daemon.leftovers.costing
-    return Ended(daemon.state, daemon.leftovers if told else None)
+    matters = daemon.state.facts.cluster.per_instance or daemon.leftovers.costing
+    return Ended(daemon.state, daemon.leftovers if matters else None)
 
 
 def _setup_of(folder: RunFolder) -> wiring.Setup:
@@ -285,8 +281,8 @@ def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
 
 
 def _take_up_clock(journal: Journal, last_s: float) -> str:
-    """Move the clock forward to the run's last event, if it shows less; return a note for the user,
-    or nothing. On the same boot the wall clock does not count.
+    """Move a clock that is behind to the run's last event; return a note for the user, or
+    nothing.
     """
     journal.take_up_wall()
     behind_s = last_s - (wall() - journal.origin)
@@ -296,20 +292,15 @@ def _take_up_clock(journal: Journal, last_s: float) -> str:
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
-    """Restart the clock of an interrupted run where it stopped. Raises `UsageError` for other runs
-    that are over, and if the deadline has passed.
-    """
+    """Restart the clock of an interrupted run where it stopped. Raises `UsageError`."""
     if state.end.status != "interrupted":
         raise UsageError(
             f"{folder.run} is over ({state.end.status}); its result: seerd best {folder.run}"
         )
     left_s = state.facts.problem.limits.deadline_s - state.now
     if left_s <= 0:
-        best = (
-            ""
-            if state.result.published is None
-            else f"; its model: seerd best {folder.run} --to DIR"
-        )
+        has_model = state.result.published is not None
+        best = f"; its model: seerd best {folder.run} --to DIR" if has_model else ""
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     setup = _setup_of(folder)
     journal.origin = wall() - state.now

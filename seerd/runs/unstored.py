@@ -20,8 +20,8 @@ Better = dict[str, tuple[Path, Checkpoint]]  # by job: a model that is only in t
 
 
 def unstored(folder: RunFolder, state: State) -> Better:
-    """Return each job's best whole model that no store has and that is better than its present
-    result, with the folder of its file.
+    """Return each job's best whole model that is not stored, if better than its result, and its
+    folder.
     """
     better: Better = {}
     for path in folder.instances.glob("*/trials/*/checkpoints/[!.]*.json"):

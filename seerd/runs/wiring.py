@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import msgspec
@@ -63,7 +63,9 @@ def setup_of(
     quote        what its backend offers
     until        when its URLs and instances end at the latest, wall clock, seconds since 1970
     """
-    store, kind = _store_of(experiment.cluster.store, folder), clusters.of(experiment)
+    kind, named = clusters.of(experiment), experiment.cluster.store
+    own_store = str(folder.store.resolve())
+    store = own_store if named is None else by_address(named).of_run(folder.run)
     source = kind.source(folder)
     common: dict[str, Any] = {
         "store": by_address(store).address,
@@ -89,7 +91,7 @@ def setup_of(
         until=until,
         kind=experiment.cluster.provider,
         where=kind.kept(first, folder, quote, until),
-        data=tuple(one for job in experiment.jobs for one in added.below(job.id, job.train.data)),
+        data=tuple(each for job in experiment.jobs for each in added.below(job.id, job.train.data)),
         on_end=experiment.on_end,
         spec_folder=str(experiment.folder.resolve()),
         export=experiment.export,
@@ -102,6 +104,9 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
     its source, the store, the numbers of GPUs and threads. `kind`: of their cluster.
     """
     train, path = spec.train, project_paths.python_path(spec, os.environ)
+    goal = msgspec.structs.asdict(spec.goal)
+    compared = {each.name: goal[each.name] for each in fields(Job) if each.name in goal}
+    compared["constraints"] = [str(constraint) for constraint in spec.goal.constraints]
     return Job(
         source="",
         script=train.script,
@@ -112,23 +117,16 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         env={**train.env, **({} if path is None else {"PYTHONPATH": path})},
         setup=list(train.setup),
         store="",
-        metric=spec.goal.metric,
-        mode=spec.goal.mode,
+        **compared,
         allocations=[],
         threads=0,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
         max_reports=spec.policy.max_reports,
-        smooth=spec.goal.smooth,
-        constraints=[str(one) for one in spec.goal.constraints],
         preload=None if train.preload is None else list(train.preload),
         names=spec.space.names,
         fill=list(train.fill),
         observed=train.observed,
     )
-
-
-def _store_of(store: str | None, folder: RunFolder) -> str:
-    return str(folder.store.resolve()) if store is None else by_address(store).of_run(folder.run)
 
 
 def prolonged(setup: Setup, until: float) -> Setup:
@@ -138,9 +136,9 @@ def prolonged(setup: Setup, until: float) -> Setup:
 
 def save(setup: Setup, folder: RunFolder) -> None:
     """Write the setup into the run's folder, whole or not at all. Raises `OSError`."""
-    told = msgspec.to_builtins(setup, enc_hook=str)
-    told[told.pop("kind")] = told.pop("where")
-    files.write(folder.setup, {**told, "sha256": _sum(told)})
+    body = msgspec.to_builtins(setup, enc_hook=str)
+    body[body.pop("kind")] = body.pop("where")
+    files.write(folder.setup, {**body, "sha256": _sum(body)})
 
 
 def load(folder: RunFolder) -> Setup:
@@ -158,25 +156,25 @@ def load(folder: RunFolder) -> Setup:
         ) from error
 
 
-def _sum(told: dict[str, Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+def _sum(body: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(body)).hexdigest()
 
 
-def _setup(told: dict[str, Any]) -> Setup:
+def _setup(body: dict[str, Any]) -> Setup:
     """Read what `save` wrote. Raises `ValueError` if it is damaged."""
-    checksum = told.pop("sha256", None)
-    if checksum not in (None, _sum(told)):
+    checksum = body.pop("sha256", None)
+    if checksum not in (None, _sum(body)):
         raise ValueError("its content is not what its checksum says")
-    kinds = [kind for kind in BACKENDS if kind in told]
+    kinds = [kind for kind in BACKENDS if kind in body]
     if len(kinds) != 1:
         raise ValueError("it does not say where the run is")
-    where = _value(told[kinds[0]], by_name(kinds[0]).kept_type())
-    setup: Setup = _value({**told, "kind": kinds[0], "where": where}, Setup)
+    where = _value(body[kinds[0]], by_name(kinds[0]).kept_type())
+    setup: Setup = _value({**body, "kind": kinds[0], "where": where}, Setup)
     return setup
 
 
-def _value(told: Any, kind: Any) -> Any:
-    return msgspec.convert(told, kind, dec_hook=lambda one, value: one(value))
+def _value(body: Any, kind: Any) -> Any:
+    return msgspec.convert(body, kind, dec_hook=lambda its_type, value: its_type(value))
 
 
 def site_of(setup: Setup, folder: RunFolder) -> Site:
@@ -215,9 +213,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
 
 
 class RunData:
-    """What every instance of a run fetches once. `jobs`: those that share the run, which may
-    grow.
-    """
+    """What every instance of a run fetches once. `jobs`, which share the run, may grow."""
 
     def __init__(
         self, setup: Setup, store: Store, folder: RunFolder, region: str | None, jobs: Sequence[Job]
@@ -234,7 +230,8 @@ class RunData:
         """List the files, with fresh URLs: for all jobs, or for one that comes while the run goes
         on. Raises `StoreError` and `JournalError`.
         """
-        data = self._data() if job is None else added.data(self._folder, [job])
+        come = _come(self._setup, self._jobs) if job is None else [job]
+        data = [*(self._setup.data if job is None else ()), *added.data(self._folder, come)]
         if not data:
             return []
         if self._source is None:
@@ -242,7 +239,7 @@ class RunData:
             store = place.store(self._folder.run, self._setup.until, self._region)
             self._source = cast("DataStore", store)
         source = self._source
-        return [file for one in data for file in await source.downloads(one.source, one.to)]
+        return [file for each in data for file in await source.downloads(each.source, each.to)]
 
     def prolong(self, until: float) -> None:
         """Extend the expiry of URLs signed from now on, wall clock, seconds since 1970."""
@@ -250,15 +247,11 @@ class RunData:
         for store in {self._store, self._source or self._store}:
             store.prolong(until)
 
-    def _data(self) -> list[Data]:
-        come = _come(self._setup, self._jobs)
-        return [*self._setup.data, *added.data(self._folder, come)]
-
 
 def _come(setup: Setup, jobs: Iterable[Job | JobFacts]) -> list[str]:
     """Return the ids of the jobs that came while the run went on."""
-    known = {job.id for job in setup.jobs}
-    return [job.id for job in jobs if job.id not in known]
+    first = {job.id for job in setup.jobs}
+    return [job.id for job in jobs if job.id not in first]
 
 
 class RunsUntil:
@@ -271,15 +264,11 @@ class RunsUntil:
         self._data = data
 
     def until(self) -> float:
-        """Return when instances that are rented now end themselves, wall clock, seconds since 1970;
-        infinite where nothing is rented.
-        """
+        """Return when instances rented now end themselves, seconds since 1970; infinite: none."""
         return math.inf if self._site.prolong is None else self._setup.until
 
     def prolong(self, deadline: float) -> None:
-        """Extend what is rented and signed from now on to a later deadline, wall clock, seconds
-        since 1970; also for a daemon that takes the run up later.
-        """
+        """Extend what is rented and signed from now on to a later deadline, seconds since 1970."""
         self._setup = prolonged(self._setup, max(self._setup.until, deadline + MARGIN_S))
         save(self._setup, self._folder)
         if self._site.prolong is not None:
@@ -288,9 +277,7 @@ class RunsUntil:
 
 
 def readable_store(folder: RunFolder) -> Store:
-    """Return the checkpoint store of a run that may have been moved, or whose setup is damaged.
-    Raises `JournalError` if the store is elsewhere and the setup cannot be read.
-    """
+    """Return the store of a run that may be moved or damaged. Raises `JournalError`."""
     if folder.store.is_dir():
         return by_address(str(folder.store)).store(folder.run, 0.0, None)
     setup = load(folder)

@@ -100,11 +100,9 @@ class Curves:
 
     def space(self) -> Space:
         """Return the search space of exactly the recorded configurations."""
-        table = tuple({CURVE: row} | dict(config) for row, config in enumerate(self._configs()))
+        configs = self.configs or ({},) * len(self.metric)
+        table = tuple({CURVE: row} | dict(config) for row, config in enumerate(configs))
         return Space(tuple(_parameters(self.configs)), table)
-
-    def _configs(self) -> tuple[Config, ...]:
-        return self.configs or ({},) * len(self.metric)
 
     def _row(self, config: Config) -> tuple[list[float | None], list[float]]:
         index = int(cast("int", config[CURVE]))
@@ -129,23 +127,15 @@ def load_curves(path: Path) -> Curves:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of the file. Pickled objects are refused: reading them could run any
-    program.
-    """
+    """Read the arrays; pickled objects are refused, since reading them could run any program."""
     try:
         with path.open("rb") as opened:
             if opened.read(2) != ZIP:
-                raise UsageError(
-                    f"{path} cannot be read as curves: it is not an .npz file (numpy.savez "
-                    "makes one)"
-                )
+                raise ValueError("it is not an .npz file (numpy.savez makes one)")
             opened.seek(0)
             with zipfile.ZipFile(opened) as packed:
                 if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
-                    raise UsageError(
-                        f"{path} cannot be read as curves: unpacked, it has more than "
-                        f"{MOST_BYTES >> 20} MiB"
-                    )
+                    raise ValueError(f"unpacked, it has more than {MOST_BYTES >> 20} MiB")
             opened.seek(0)
             with np.load(opened, allow_pickle=False) as file:
                 content = {key: file[key] for key in file.files}
@@ -160,7 +150,7 @@ def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
     problems = [
         f"{name} has numbers, not {content[name].dtype}"
         for name in ("metric", "seconds")
-        if not _numbers(content[name])
+        if content[name].dtype.kind not in "iuf"
     ]
     if metric.ndim != 2 or not metric.size:
         problems.append(f"metric is [configs, epochs], not of shape {list(metric.shape)}")
@@ -188,17 +178,11 @@ def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
     return Curves(metric, seconds, int(gpus), "max" if mode == "max" else "min", configs)
 
 
-def _numbers(values: NDArray[Any]) -> bool:
-    return values.dtype.kind in "iuf"
-
-
 def _held(values: NDArray[Any]) -> Floats:
-    """Replace the NaNs at the end of each row by its last value; earlier NaNs and infinities
-    stay.
-    """
+    """Replace the NaNs at the end of each row by its last value; earlier NaNs stay."""
     held = np.array(values, dtype=np.float64)
-    there = ~np.isnan(held)
-    last = held.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
+    numbers = ~np.isnan(held)
+    last = held.shape[1] - 1 - numbers[:, ::-1].argmax(axis=1)
     after = np.arange(held.shape[1]) > last[:, None]
     return np.where(after, held[np.arange(len(held)), last][:, None], held)
 
@@ -210,11 +194,8 @@ def _read_configs(path: Path, content: dict[str, NDArray[Any]], count: int) -> t
         configs = json.loads(str(content["configs"]))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: configs is not JSON: {error}") from error
-    if not (
-        isinstance(configs, list)
-        and len(configs) == count
-        and all(isinstance(c, dict) for c in configs)
-    ):
+    is_list = isinstance(configs, list) and all(isinstance(c, dict) for c in configs)
+    if not is_list or len(configs) != count:
         raise UsageError(f"{path}: configs is a list of {count} objects, one for each curve")
     left_out = BOOKKEEPING | {CURVE}
     return tuple(
@@ -236,13 +217,14 @@ def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
     made = [p for name, values in columns.items() if (p := _parameter(name, values)) is not None]
-    found = [p for p in made if len(columns[p.name]) == len(configs)]
+    dimensions = [p for p in made if len(columns[p.name]) == len(configs)]
     for parameter in made:
         if len(columns[parameter.name]) < len(configs):
-            tells = (_condition(parameter.name, other, configs) for other in found if _names(other))
+            others = filter(_names, dimensions)
+            tells = (_condition(parameter.name, other, configs) for other in others)
             if condition := next(filter(None, tells), None):
-                found.append(replace(parameter, when=(condition,)))
-    return found
+                dimensions.append(replace(parameter, when=(condition,)))
+    return dimensions
 
 
 def _names(parameter: Parameter) -> bool:
@@ -251,9 +233,7 @@ def _names(parameter: Parameter) -> bool:
 
 
 def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Condition | None:
-    """Return with which values of another parameter configurations have this one; None if those do
-    not tell.
-    """
+    """Return the values of `other` with which configurations have this one, if those tell."""
     having = {config.get(other.name) for config in configs if name in config}
     lacking = {config.get(other.name) for config in configs if name not in config}
     if None in having or having & lacking:
@@ -262,7 +242,7 @@ def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Cond
 
 
 def _parameter(name: str, values: list[Value]) -> Parameter | None:
-    kinds = ((str(type(one)), str(one) if isinstance(one, tuple) else one, one) for one in values)
+    kinds = ((str(type(v)), str(v) if isinstance(v, tuple) else v, v) for v in values)
     different = [value for *_, value in sorted(set(kinds), key=lambda kind: kind[:2])]
     if len(different) < 2:
         return None

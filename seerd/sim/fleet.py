@@ -17,7 +17,7 @@ import msgspec
 
 from seerd.core import events
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
-from seerd.core.events import AgentFact, AnyEvent, ExitCause, Notice, Obstacle
+from seerd.core.events import AgentFact, AnyEvent, ExitCause, Goal, Notice, Obstacle
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
@@ -94,7 +94,7 @@ class SimulatedFleet:
         rng: random.Random,
         tell: Callable[[AnyEvent], None],
         reply: Callable[[float, Callable[[float], AnyEvent]], None],
-        smooth: Callable[[str], int] = lambda _: 1,
+        goal: Callable[[str], Goal],
     ) -> None:
         self.behaviour = behaviour
         self.machines: dict[str, SimulatedMachine] = {}
@@ -108,7 +108,7 @@ class SimulatedFleet:
         self._rng = rng
         self._tell = tell
         self._reply = reply
-        self._smooth = smooth
+        self._goal = goal
 
     # ------------------------------------------------------------ instances
 
@@ -117,7 +117,9 @@ class SimulatedFleet:
         name, now = f"m{command.id}", self._heap.now
         machine = self.machines.get(name)
         if machine is None:
-            if self._full(now):
+            capacity = self.behaviour.capacity
+            alive = sum(machine.alive for machine in self.machines.values())
+            if capacity is not None and alive >= capacity(now):
                 why = "InsufficientInstanceCapacity"
                 self._reply(
                     REFUSAL_S,
@@ -128,12 +130,6 @@ class SimulatedFleet:
             machine = self.machines[name] = SimulatedMachine(name, command.gpus, now, running)
         boot_s = max(0.0, machine.running_since - now) + self.behaviour.boot.draw(self._rng)
         self._reply(boot_s, partial(self._booted, machine, command.id))
-
-    def _full(self, now: float) -> bool:
-        capacity = self.behaviour.capacity
-        return capacity is not None and sum(
-            machine.alive for machine in self.machines.values()
-        ) >= capacity(now)
 
     def _booted(self, machine: SimulatedMachine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
@@ -148,10 +144,11 @@ class SimulatedFleet:
             )
         if self.behaviour.lifetime_s is not None:
             lasts_s = self._rng.expovariate(1 / self.behaviour.lifetime_s)
-            self._announce(machine.id, at, at + lasts_s)
-            self._heap.at(
-                at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back")
-            )
+            ends, sudden, notice_s = at + lasts_s, self.behaviour.sudden, self.behaviour.notice_s
+            if notice_s is not None and not (sudden and self._rng.random() < sudden):
+                announced = partial(self.notice, machine.id, "interruption", ends)
+                self._heap.at(max(at, ends - notice_s), announced)
+            self._heap.at(ends, partial(self.lose, machine.id, "its spot capacity was taken back"))
         return events.InstanceReady(
             at=at,
             command=command,
@@ -160,13 +157,7 @@ class SimulatedFleet:
             running_since=min(at, machine.running_since),
         )
 
-    def _announce(self, name: str, now: float, by: float) -> None:
-        notice_s, sudden = self.behaviour.notice_s, self.behaviour.sudden
-        if notice_s is None or (sudden and self._rng.random() < sudden):
-            return
-        self._heap.at(max(now, by - notice_s), partial(self.notice, name, "interruption", by))
-
-    def notice(self, name: str, what: Notice, by: float | None = None) -> None:
+    def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
         """Announce that the cloud will take the instance away."""
         if self.machines[name].alive:
             self._fact(self.machines[name], events.InstanceNoticed, what=what, by=by)
@@ -180,34 +171,16 @@ class SimulatedFleet:
         """Give back an instance, or the one that this launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
         if name not in self.machines:  # the cloud had none to give
-            self._reply(
-                0.0,
-                lambda at: events.InstanceTerminated(
-                    at=at, command=command.id, instance=command.instance
-                ),
-            )
+            self._reply(0.0, partial(_terminated, command, None, None))
             return
         machine = self.machines[name]
         wait_s = min(self.behaviour.release_most_s, self.behaviour.release.draw(self._rng))
         ran = machine.running_since <= self._heap.now
         self.power_off(name, self._heap.now + wait_s if ran else self._heap.now)
-        since, ended = machine.ran_from_to
-
-        def outcome(at: float) -> AnyEvent:
-            return events.InstanceTerminated(
-                at=at,
-                command=command.id,
-                instance=command.instance,
-                running_since=since,
-                ended=ended,
-            )
-
-        self._reply(wait_s, outcome)
+        self._reply(wait_s, partial(_terminated, command, *machine.ran_from_to))
 
     def power_off(self, name: str, ended: float | None = None) -> None:
-        """End all that runs on an instance; it is billed until `ended` (None: now), unless it ended
-        before.
-        """
+        """End all on an instance; it is billed until `ended` (None: now), or its earlier end."""
         machine = self.machines[name]
         machine.alive = False
         if machine.ended is None:
@@ -222,9 +195,7 @@ class SimulatedFleet:
             self._tell(events.InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
-        """Return the billed GPU-seconds of the ended instances, each from running until terminated,
-        and for `minimum_s` seconds at least.
-        """
+        """Return the GPU-seconds billed for ended instances, at least `minimum_s` each."""
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)
             for machine in self.machines.values()
@@ -233,13 +204,9 @@ class SimulatedFleet:
 
     def end_leases(self, *, power_off: bool) -> None:
         """End all leases, as no daemon renewed them: every agent lets its trials save and exit."""
-        stuck = {
-            a.key
-            for machine in self.machines.values()
-            for a in machine.attempts.values()
-            if a.broken
-        }
-        for machine in self.machines.values():
+        machines = self.machines.values()
+        stuck = {a.key for machine in machines for a in machine.attempts.values() if a.broken}
+        for machine in machines:
             for attempt in list(machine.attempts.values()):
                 if machine.id == attempt.lead and attempt.key not in stuck:
                     self._save(machine, attempt)
@@ -286,20 +253,15 @@ class SimulatedFleet:
             self._stop(machines, command)
 
     def _start(self, machines: list[SimulatedMachine], command: StartTrial) -> None:
-        """Start an attempt; if only some of its instances have got the order, it waits for the
-        others.
-        """
+        """Start an attempt; without all of its instances it waits for the others."""
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
-        known = self.store.get(command.trial, {})
-        reports = next((known[name] for name in command.checkpoints if name in known), 0)
+        store = self.store.get(command.trial, {})
+        reports = next((store[name] for name in command.checkpoints if name in store), 0)
         stopped_at, share = self.shares.get(command.trial, (reports, 0.0))
         share = share if stopped_at == reports else 0.0
-        pace = (
-            1 + abs(self._rng.gauss(0, self.behaviour.straggling))
-            if self.behaviour.straggling
-            else 1.0
-        )
+        straggling = self.behaviour.straggling
+        pace = 1 + abs(self._rng.gauss(0, straggling)) if straggling else 1.0
         now = self._heap.now
         nodes = ((command.instance, command.gpus), *command.beside)
         sizes = {name: len(gpus) for name, gpus in nodes}
@@ -335,12 +297,7 @@ class SimulatedFleet:
             attempt.obstacle = "address"
             self._exit_all(attempt, "crashed", 1)
         else:
-            self._fact_of(
-                attempt,
-                machine,
-                events.TrialTraining,
-                reports=attempt.reports,
-            )
+            self._fact_of(attempt, machine, events.TrialTraining, reports=attempt.reports)
             self._next_unit(machine, attempt)
 
     def _next_unit(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
@@ -357,9 +314,9 @@ class SimulatedFleet:
         if attempt.broken:
             return
         behaviour = self.behaviour.of(attempt.trial)
-        if behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1) or self._dropped(
-            attempt
-        ):
+        crashes = behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1)
+        rate = self.behaviour.drop_rate
+        if crashes or (rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s):
             self._crash(machine, attempt)
             return
         attempt.reports += 1
@@ -374,27 +331,22 @@ class SimulatedFleet:
         )
         if attempt.broken:
             return
-        if self._due(attempt):
+        every_s, n = self.behaviour.saves_every_s, attempt.reports
+        is_due = n == 1 or n % 5 == 0
+        if is_due if every_s is None else self._heap.now - attempt.saved_at >= every_s:
             self._save(machine, attempt)
         if attempt.reports == behaviour.most_reports:
             self._finish(machine, attempt)
         elif not attempt.broken:
             self._next_unit(machine, attempt)
 
-    def _due(self, attempt: SimulatedAttempt) -> bool:
-        every_s = self.behaviour.saves_every_s
-        if every_s is None:
-            return attempt.reports == 1 or attempt.reports % 5 == 0
-        return self._heap.now - attempt.saved_at >= every_s
-
-    def _dropped(self, attempt: SimulatedAttempt) -> bool:
-        rate = self.behaviour.drop_rate
-        return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
-
     def _save(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.reports in (attempt.saved, 0):
             return
         name = f"{attempt.reports:06d}-{attempt.number:08d}"
+        first = max(1, attempt.reports - self._goal(attempt.trial).smooth + 1)
+        metric_of = self.behaviour.of(attempt.trial).metric
+        last = [metric_of(attempt.config, n) for n in range(first, attempt.reports + 1)]
         self.store.setdefault(attempt.trial, {})[name] = attempt.reports
         attempt.saved = attempt.reports
         attempt.saved_at = self._heap.now
@@ -404,22 +356,11 @@ class SimulatedFleet:
             events.TrialCheckpointed,
             name=name,
             reports=attempt.reports,
-            metric=self._compared(attempt),
+            metric=mean_of(last),
             sha256=NO_SHA256,
             size=1000,
             save_s=self.behaviour.stop.p50_s,
         )
-
-    def _compared(self, attempt: SimulatedAttempt) -> float | None:
-        """Return by what a checkpoint that is saved now is compared with others."""
-        first = max(1, attempt.reports - self._smooth(attempt.trial) + 1)
-        metric = self.behaviour.of(attempt.trial).metric
-        return mean_of([metric(attempt.config, n) for n in range(first, attempt.reports + 1)])
-
-    def _share(self, attempt: SimulatedAttempt) -> float:
-        if attempt.since == math.inf:
-            return attempt.share
-        return min(1.0, attempt.share + (self._heap.now - attempt.since) / attempt.unit_s)
 
     def _stop(self, machines: list[SimulatedMachine], command: StopTrial) -> None:
         key = command.trial, command.attempt
@@ -432,9 +373,8 @@ class SimulatedFleet:
             return
         wait_s = self.behaviour.stop.draw(self._rng)
         if self.behaviour.partial == "finished" and attempt.since < math.inf:
-            wait_s += max(
-                0.0, attempt.since + attempt.unit_s * (1 - attempt.share) - self._heap.now
-            )
+            ends = attempt.since + attempt.unit_s * (1 - attempt.share)
+            wait_s += max(0.0, ends - self._heap.now)
         if wait_s > command.grace_s or attempt.broken or len(attempt.parts) > 1:
             self._after(command.grace_s, partial(self._exit_all, attempt, "asked", -9))
         if wait_s > command.grace_s:
@@ -447,14 +387,15 @@ class SimulatedFleet:
     def _stopped(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if not attempt.broken:
             if self.behaviour.partial == "kept":
-                self.shares[attempt.trial] = attempt.reports, self._share(attempt)
+                share = attempt.share  # the part of the present unit of work that is done
+                if attempt.since < math.inf:
+                    share = min(1.0, share + (self._heap.now - attempt.since) / attempt.unit_s)
+                self.shares[attempt.trial] = attempt.reports, share
             self._save(machine, attempt)
             self._exit_all(attempt, "asked", 0)
 
     def _crash(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """Crash an attempt; on several instances one crashes, and each other one notices later, or
-        never.
-        """
+        """Crash an attempt; its other instances notice later, or never."""
         if len(attempt.parts) == 1:
             self._exit(machine.id, attempt, "crashed", 1)
             return
@@ -503,3 +444,12 @@ class SimulatedFleet:
         self.held_gpu_s += attempt.parts.pop(machine.id) * (self._heap.now - attempt.started)
         if not attempt.parts:
             self.running.remove(attempt.trial)
+
+
+def _terminated(
+    command: Terminate, since: float | None, ended: float | None, at: float
+) -> AnyEvent:
+    name = command.instance
+    return events.InstanceTerminated(
+        at=at, command=command.id, instance=name, running_since=since, ended=ended
+    )

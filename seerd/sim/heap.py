@@ -19,9 +19,7 @@ class Heap:
         self._order = itertools.count()
 
     def at(self, when: float, action: Callable[[], None], *, last: bool = False) -> None:
-        """Schedule an action, after those put there before for the same moment; `last`: after all
-        others.
-        """
+        """Schedule an action, after earlier ones of its moment; `last`: after all of them."""
         heapq.heappush(self._heap, (max(when, self.now), last, next(self._order), action))
 
     def turn(self) -> None:

@@ -134,15 +134,10 @@ def problem_of(setting: Setting, params: PolicyParams | None = None) -> Problem:
     size, limits = setting.cluster.gpus_per_instance, setting.limits
     if not setting.is_shared:
         return _job_problem(setting, setting.job, params or setting.job.params)
+    problems = ((job, _job_problem(setting, job, job.params)) for job in setting.jobs)
     jobs = tuple(
-        PlannedJob(
-            job.id,
-            _job_problem(setting, job, job.params),
-            job.goal.mode,
-            job.goal.metric,
-            job.weight,
-        )
-        for job in setting.jobs
+        PlannedJob(job.id, problem, job.goal.mode, job.goal.metric, job.weight)
+        for job, problem in problems
     )
     least = min(job.problem.params.t_min_s for job in jobs)
     shared = PolicyParams(name="jobs", t_min_s=least)
@@ -167,9 +162,7 @@ def _job_problem(setting: Setting, job: JobSetting, params: PolicyParams | None)
 def run(
     setting: Setting, problem: Problem, seed: int, *, checked: bool = False
 ) -> Outcome | Impossible:
-    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing. `checked`:
-    check the core's invariants after every step.
-    """
+    """Simulate one run; `checked`: check the core's invariants after every step."""
     world = world_of(setting, problem, seed, checked=checked)
     if isinstance(world, Impossible):
         return world
@@ -205,9 +198,7 @@ def seeded(problem: Problem, seed: int) -> Problem:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Turn off the garbage collector: a run makes no cyclic garbage until it is over, and the
-    collector would visit all its trials again and again.
-    """
+    """Turn off the garbage collector, which would visit all trials again and again for nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -218,9 +209,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def behaviour_of(setting: Setting) -> Behaviour:
-    """Derive how trials and the cloud behave; on an instant cluster nothing takes time and no work
-    is lost.
-    """
+    """Derive how trials and the cloud behave; nothing takes time on an instant cluster."""
     behaviours = {job.id: _job_behaviour(setting, job) for job in setting.jobs}
     first = behaviours[setting.job.id]
     return replace(first, jobs=behaviours) if setting.is_shared else first

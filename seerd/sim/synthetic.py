@@ -22,9 +22,7 @@ DIVERGES = 0.85
 
 
 def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curves:
-    """Make `CONFIGS` curves of configurations of the space, with metrics between 0 and 1.
-    `report_s`: seconds per report on one GPU.
-    """
+    """Make `CONFIGS` curves, with metrics from 0 to 1. `report_s`: of a report on one GPU."""
     rng = random.Random(f"synthetic {seed}")
     configs = tuple(space.sample(rng) for _ in range(CONFIGS))
     at = np.array([[_share(p, config) for p in space.parameters] for config in configs])

@@ -14,33 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from seerd.core import commands, events
 from seerd.core.asking import Asking, outlined
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
-from seerd.core.commands import (
-    AnyCommand,
-    AskPolicy,
-    Finish,
-    Launch,
-    Publish,
-    SetTimer,
-    StartTrial,
-    StopTrial,
-    Terminate,
-)
 from seerd.core.enact import AnyDecision
-from seerd.core.events import (
-    AddAsked,
-    AnyEvent,
-    ExtendAsked,
-    ModelPublished,
-    Notice,
-    PolicyAnswered,
-    RunFacts,
-    RunResumed,
-    RunStarted,
-    StopAsked,
-    TimerFired,
-)
 from seerd.core.invariants import violations
 from seerd.core.limits import lease_s
 from seerd.core.plans import Order
@@ -68,7 +45,7 @@ class World:
 
     def __init__(
         self,
-        facts: RunFacts,
+        facts: events.RunFacts,
         behaviour: Behaviour,
         *,
         seed: int = 0,
@@ -76,7 +53,7 @@ class World:
         checked: bool = True,
     ) -> None:
         self.facts = facts = outlined(facts)
-        self.journal: list[tuple[AnyEvent, list[AnyDecision]]] = []
+        self.journal: list[tuple[events.AnyEvent, list[AnyDecision]]] = []
         self.state = new_state(facts)
         self.up = True
         self.down_s = 1.0
@@ -91,17 +68,20 @@ class World:
             random.Random(f"world {seed}"),
             self.tell,
             self._later,
-            lambda trial: self.state.facts.goal_of(trial).smooth,
+            self._goal_of,
         )
         self.fleet.keep_facts = checked
         self._instant = facts.cluster.instant
         self._kill_after = set(kill_after)
         self._incarnation = 0
-        self._inbox: deque[tuple[AnyEvent, ...]] = deque()
+        self._inbox: deque[tuple[events.AnyEvent, ...]] = deque()
         self._busy = False
         self._asking: Asking | None = None
         self._asked_for: Problem | None = None
-        self._answers: dict[str, PolicyAnswered] = {}
+        self._answers: dict[str, events.PolicyAnswered] = {}
+
+    def _goal_of(self, trial: str) -> events.Goal:
+        return self.state.facts.goal_of(trial)
 
     @property
     def now(self) -> float:
@@ -116,7 +96,7 @@ class World:
     def begin(self) -> None:
         """Start the run."""
         start_s = 0.0 if self._instant else START_S
-        self.at(start_s, lambda: self.tell(RunStarted(at=self.now, facts=self.facts)))
+        self.at(start_s, lambda: self.tell(events.RunStarted(at=self.now, facts=self.facts)))
 
     def run_on(self) -> State:
         """Simulate the rest of the run."""
@@ -134,11 +114,9 @@ class World:
 
     # ------------------------------------------------------------ the daemon
 
-    def tell(self, *events: AnyEvent) -> None:
-        """Give the daemon a batch of events, after those that wait; they are lost if there is no
-        daemon.
-        """
-        self._inbox.append(events)
+    def tell(self, *batch: events.AnyEvent) -> None:
+        """Give the daemon a batch of events, after those that wait; a dead one loses them."""
+        self._inbox.append(batch)
         if self._busy:
             return
         self._busy = True
@@ -146,48 +124,44 @@ class World:
             self._handle(self._inbox.popleft())
         self._busy = False
 
-    def _handle(self, events: tuple[AnyEvent, ...]) -> None:
-        """Handle a batch as the real daemon does: commit all events first, then carry out all
+    def _handle(self, batch: tuple[events.AnyEvent, ...]) -> None:
+        """Handle a batch as the real daemon does: commit all events, then carry out all
         commands.
         """
         if not self.up:
             return
-        self.events += len(events)
-        batch = [command for event in events for command in self._step(event)]
+        self.events += len(batch)
+        orders = [command for event in batch for command in self._step(event)]
         if self._checked:
             problems = violations(self.state)
-            assert not problems, f"after {events[-1]}: {problems}"
-        if self._kill_after & set(
-            range(self.state.clock.seq - len(events) + 1, self.state.clock.seq + 1)
-        ):
-            self._kill_after -= set(range(self.state.clock.seq + 1))
+            assert not problems, f"after {batch[-1]}: {problems}"
+        seq = self.state.clock.seq
+        if self._kill_after & set(range(seq - len(batch) + 1, seq + 1)):
+            self._kill_after -= set(range(seq + 1))
             self.kill_daemon()
             return
         incarnation = self._incarnation
-        for command in batch:
+        for command in orders:
             if incarnation == self._incarnation:
                 self._carry_out(command)
 
-    def _step(self, event: AnyEvent) -> list[AnyCommand]:
+    def _step(self, event: events.AnyEvent) -> list[commands.AnyCommand]:
         """Decide on an event, and return the commands to carry out. The policy is asked at once,
         about the run as it is now, whatever is handled before the answer is delivered.
         """
-        before = unfinished(self.state) if isinstance(event, RunResumed) else []
+        before = unfinished(self.state) if isinstance(event, events.RunResumed) else []
         decided = step(self.state, event)
         if self._checked:
             self.journal.append((event, decided))
-        commands = [
-            command for command in before if command.id in self.state.under_way
-        ] + commands_of(decided)
-        for command in commands:
-            if isinstance(command, AskPolicy):
+        orders = [command for command in before if command.id in self.state.under_way]
+        orders += commands_of(decided)
+        for command in orders:
+            if isinstance(command, commands.AskPolicy):
                 self._answers[command.id] = self._ask(command)
-        return commands
+        return orders
 
     def kill_daemon(self) -> None:
-        """Kill the daemon: all but the journal is lost, and a new daemon comes `down_s` seconds
-        later.
-        """
+        """Kill the daemon: all but the journal is lost; the next comes `down_s` seconds later."""
         self.up = False
         self.kills += 1
         self._incarnation += 1
@@ -204,10 +178,10 @@ class World:
         self.state = self.read(self.state.rules)
         self.up = True
         if not self.journal:
-            self.tell(RunStarted(at=self.now, facts=self.facts))
+            self.tell(events.RunStarted(at=self.now, facts=self.facts))
             return
         alive = tuple(machine.id for machine in self.fleet.machines.values() if machine.alive)
-        resumed = RunResumed(at=self.now, alive=alive)
+        resumed = events.RunResumed(at=self.now, alive=alive)
         self.tell(resumed, *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:
@@ -217,93 +191,81 @@ class World:
         # Reading asks nobody for a rule.
         state = new_state(self.facts, cast("Rules", rules))
         for event, decided in self.journal:
-            follow(
-                state,
-                decode_event(encode_event(event)),
-                decode_decisions(encode_decisions(decided)),
-            )
+            recorded = decode_decisions(encode_decisions(decided))
+            follow(state, decode_event(encode_event(event)), recorded)
         return state
 
-    def _ask(self, command: AskPolicy) -> PolicyAnswered:
+    def _ask(self, command: commands.AskPolicy) -> events.PolicyAnswered:
         plan = self.state.plan
         problem = self.state.facts.problem
         if self._asking is None or plan.failures or problem is not self._asked_for:
             self._asking = Asking(problem, plan.memory, Order(plan.order))
             self._asked_for = problem
         answer = self._asking.ask(self.state.view)
-        return PolicyAnswered(
+        return events.PolicyAnswered(
             at=self.now, question=command.id, plan=answer.plan, memory=answer.memory
         )
 
-    def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
-        """Report an outcome to the present daemon later; one that has replaced it does not get
-        it.
-        """
+    def _later(self, wait_s: float, event: Callable[[float], events.AnyEvent]) -> None:
+        """Report an outcome later, to the present daemon only."""
         incarnation = self._incarnation
         self.at(
             self.now + wait_s,
             lambda: self.tell(event(self.now)) if incarnation == self._incarnation else None,
         )
 
-    def _carry_out(self, command: AnyCommand) -> None:
+    def _carry_out(self, command: commands.AnyCommand) -> None:
         match command:
-            case StartTrial() | StopTrial():
+            case commands.StartTrial() | commands.StopTrial():
                 self.fleet.order(command)
-            case SetTimer():
+            case commands.SetTimer():
                 self._set_timer(command)
-            case AskPolicy():
+            case commands.AskPolicy():
                 self._inbox.appendleft((self._answers.pop(command.id),))
-            case Launch():
+            case commands.Launch():
                 self.fleet.launch(command)
-            case Terminate():
+            case commands.Terminate():
                 self.fleet.terminate(command)
-            case Publish():
+            case commands.Publish():
                 wait_s = 0.0 if self._instant else PUBLISH_S
                 self._later(wait_s, partial(self._published, command))
-            case Finish():
+            case commands.Finish():
                 pass
 
-    def _set_timer(self, command: SetTimer) -> None:
+    def _set_timer(self, command: commands.SetTimer) -> None:
         """Set a timer. Where nothing takes time it fires after all else of its moment, so that a
         report that is due exactly when a stage ends still counts.
         """
         if not self._instant:
             self._later(
-                max(0.0, command.due - self.now), lambda at: TimerFired(at=at, command=command.id)
+                max(0.0, command.due - self.now),
+                lambda at: events.TimerFired(at=at, command=command.id),
             )
             return
         due = max(command.due, round(command.due, NANOSECONDS))
         self._heap.at(
-            due, lambda: self.tell(TimerFired(at=self.now, command=command.id)), last=True
+            due, lambda: self.tell(events.TimerFired(at=self.now, command=command.id)), last=True
         )
 
-    def _published(self, command: Publish, at: float) -> AnyEvent:
+    def _published(self, command: commands.Publish, at: float) -> events.AnyEvent:
         self.published_at = at
         job = job_of(command.trial)
-        return ModelPublished(at=at, command=command.id, path=f"best/{job}" if job else "best")
+        return events.ModelPublished(
+            at=at, command=command.id, path=f"best/{job}" if job else "best"
+        )
 
     # ------------------------------------------------------------ what else may happen
 
-    def lose(self, name: str) -> None:
-        """End an instance; the daemon learns of it."""
-        self.fleet.lose(name)
-
-    def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
-        """Announce that the cloud will take an instance away; `lose` must take it."""
-        self.fleet.notice(name, what, by)
-
-    def share(self, name: str, gpus: int) -> None:
-        """Leave so many GPUs of the instance to this run, beside others."""
-        self.fleet.share(name, gpus)
-
     def interrupt(self, *, hard: bool = False) -> None:
         """Press Ctrl-C."""
-        self.tell(StopAsked(at=self.now, hard=hard))
+        self.tell(events.StopAsked(at=self.now, hard=hard))
 
     def extend(self, problem: Problem, outline: Outline | None, request: str = "r1") -> None:
         """Extend the limits."""
-        self.tell(ExtendAsked(at=self.now, request=request, problem=problem, outline=outline))
+        self.tell(
+            events.ExtendAsked(at=self.now, request=request, problem=problem, outline=outline)
+        )
 
     def add(self, config: Config, request: str = "r1") -> None:
         """Add a configuration."""
-        self.tell(AddAsked(at=self.now, request=request, config=dict(config)))
+        self.tell(events.AddAsked(at=self.now, request=request, config=dict(config)))

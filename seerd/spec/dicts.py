@@ -48,7 +48,7 @@ def _inline(value: Any) -> str:
         case list():
             return f"[{', '.join(map(_inline, value))}]"
         case dict():
-            inside = ", ".join(f"{_key(key)} = {_inline(one)}" for key, one in value.items())
+            inside = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items())
             return f"{{ {inside} }}" if value else "{}"
         case dt.date() | dt.time():
             return value.isoformat()
@@ -70,7 +70,7 @@ def _plain(value: Any, path: str, wrong: list[Mistake]) -> Any:
         case Mapping():
             return dict(_members(value, path, wrong))
         case Sequence() | range() if not isinstance(value, bytes | bytearray):
-            return [_plain(one, path, wrong) for one in value]
+            return [_plain(each, path, wrong) for each in value]
     if callable(item := getattr(value, "tolist", None)):
         return _plain(item(), path, wrong)
     allowed = "text, numbers, booleans, lists and dicts are allowed"

@@ -8,7 +8,6 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from re import Pattern
 
 from seerd.agent.arguments import places
 from seerd.core.events import Goal
@@ -58,7 +57,8 @@ def _of_what_is_not_read(spec: Spec) -> Iterator[str]:
     if not spec.takes_no_part():
         return
     for variable, text in train.env.items():
-        if places(text, names) and shown(_word(variable), train.source, ".py") is False:
+        word = re.compile(rb"\b%s\b" % re.escape(variable.encode()))
+        if places(text, names) and shown(word, train.source, ".py") is False:
             yield (
                 f"{variable} of train.env has a hyperparameter, and no Python file of the source "
                 "names it"
@@ -66,10 +66,6 @@ def _of_what_is_not_read(spec: Spec) -> Iterator[str]:
     by_arguments = any(places(text, names) for text in train.args)
     if by_arguments and shown(READS_ARGUMENTS, train.source, ".py") is False:
         yield "train.args has hyperparameters, and no Python file of the source reads arguments"
-
-
-def _word(name: str) -> Pattern[bytes]:
-    return re.compile(rb"\b%s\b" % re.escape(name.encode()))
 
 
 def _of_booleans(spec: Spec) -> list[str]:

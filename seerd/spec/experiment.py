@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,7 @@ def load(
 
 
 def is_group(path: Path) -> bool:
-    """Return whether this file is a group; False if it cannot be read, which `load` then
-    reports.
-    """
+    """Return whether this file is a group; False if unreadable, which `load` reports."""
     try:
         return "job" in tomllib.loads(text_of(path))
     except (SpecError, ValueError, RecursionError):
@@ -188,12 +187,13 @@ def job_of(
     if "target" in values:
         spec = replace(spec, goal=msgspec.structs.replace(spec.goal, target=values["target"]))
     curves = values.get("curves")
+    name = values.get("name") or _named(spec.name)
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    own = (values.get(key) for key in ("deadline", "budget", "cost", "max_gpus"))
     return replace(
         spec,
-        id=_untaken(values.get("name") or _named(spec.name), taken),
-        limits=SpecLimits(
-            values.get("deadline"), values.get("budget"), None, values.get("max_gpus")
-        ),
+        id=next(free for free in names if free not in taken),
+        limits=SpecLimits(*own),
         owner=values.get("owner", ""),
         weight=values.get("weight", 1.0),
         curves=None if curves is None else folder / curves,
@@ -202,13 +202,6 @@ def job_of(
 
 def _named(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:32] or "job"
-
-
-def _untaken(name: str, taken: set[str]) -> str:
-    number, free = 2, name
-    while free in taken:
-        number, free = number + 1, f"{name}-{number}"
-    return free
 
 
 def require_report(job: Spec) -> None:

@@ -7,36 +7,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seerd.planner.parameter import Config, Parameter, listed, plain
+from seerd.planner.parameter import Config, listed, plain
 from seerd.planner.space import Space, never_met
 
 
 def why_not(space: Space, guess: Config) -> str:
     """Return why a guess can never be tried in this space; empty if it can."""
-    known = {parameter.name: parameter for parameter in space.parameters}
+    parameters = {parameter.name: parameter for parameter in space.parameters}
     for name, value in guess.items():
-        if name not in known:
+        if name not in parameters:
             return f"there is no parameter {name} in [space]"
-        if not known[name].may_be(value):
+        if not parameters[name].may_be(value):
             return f"{name} = {listed(value)!r:.80} is not in [space]"
-        if not known[name].active(guess):
-            return f"{name} is not active: it needs {_needed(known[name])} in the same guess"
+        if not parameters[name].active(guess):
+            needed = " and ".join(
+                f"{condition.parameter} = {' or '.join(map(repr, condition.values))}"
+                for condition in parameters[name].when
+            )
+            return f"{name} is not active: it needs {needed} in the same guess"
     return never_met(space.fixed(guess)) if space.constraints else ""
 
 
-def _needed(parameter: Parameter) -> str:
-    return " and ".join(
-        f"{condition.parameter} = {' or '.join(map(repr, condition.values))}"
-        for condition in parameter.when
-    )
-
-
 def guesses(
-    found: tuple[Config, ...], space: Space, wrong: Callable[[str, Any, str], None]
+    written: tuple[Config, ...], space: Space, wrong: Callable[[str, Any, str], None]
 ) -> tuple[Config, ...]:
     """Return the guesses that can be tried; call `wrong` (key, value, why) for the others."""
-    reasons = [why_not(space, guess) for guess in found]
-    for guess, why in zip(found, reasons, strict=True):
-        if why:
+    good = []
+    for guess in written:
+        if why := why_not(space, guess):
             wrong("policy.start", plain(guess), why)
-    return tuple(guess for guess, why in zip(found, reasons, strict=True) if not why)
+        else:
+            good.append(guess)
+    return tuple(good)

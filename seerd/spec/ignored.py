@@ -33,7 +33,7 @@ def is_copied(source: Path, path: Path) -> bool:
 def is_left_out(name: str, ignored: Ignored) -> bool:
     """Return whether a path of the source, or a folder that it is in, is not copied."""
     folders = (name, *map(str, PurePosixPath(name).parents))
-    return ignored(name) or any(ignored(f"{one}/") for one in folders)
+    return ignored(name) or any(ignored(f"{folder}/") for folder in folders)
 
 
 def ignoring(ignore: Path) -> Ignored:

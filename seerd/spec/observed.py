@@ -20,9 +20,8 @@ def observed(get: Get, names: Sequence[str], wrong: Wrong) -> ObservedScript | N
     get    returns a value of the spec by the path of its key
     names  the hyperparameters
     """
-    known = [GPUS, *names]
-    _check_names("train.args", get, known, wrong)
-    _check_names("train.resume", get, [*known, CHECKPOINT], wrong)
+    _check_names("train.args", get, [GPUS, *names], wrong)
+    _check_names("train.resume", get, [GPUS, *names, CHECKPOINT], wrong)
     variables = get("train.env", {}).values()
     for name, texts in (
         (GPUS, [*get("train.args", ()), *get("train.resume", ()), *variables]),
@@ -47,13 +46,12 @@ def observed(get: Get, names: Sequence[str], wrong: Wrong) -> ObservedScript | N
     if metric and metric not in patterns:
         near = difflib.get_close_matches(metric, patterns, 1, 0.5)
         wrong("train.report", None, f"has no pattern for the spec's metric {metric!r}", *near)
-    for one in get("metric.constraint", ()):
-        if one.metric not in patterns:
-            wrong(
-                "metric.constraint",
-                str(one),
-                f"train.report has no pattern for {one.metric!r}, so nobody would report it",
+    for constraint in get("metric.constraint", ()):
+        if constraint.metric not in patterns:
+            why = (
+                f"train.report has no pattern for {constraint.metric!r}, so nothing would report it"
             )
+            wrong("metric.constraint", str(constraint), why)
     return ObservedScript(patterns, checkpoint or "", list(resume or ()))
 
 
@@ -62,13 +60,8 @@ def _check_names(key: str, get: Get, names: Sequence[str], wrong: Wrong) -> None
         for name in named(argument):
             if name in names:
                 continue
-            hint = difflib.get_close_matches(name, names, 1, 0.5)
             if name == CHECKPOINT:
                 wrong(key, argument, "only `resume` may have {checkpoint}: without one it is empty")
-            else:
-                wrong(
-                    key,
-                    argument,
-                    f"[space] has no {name}; a brace that means no hyperparameter is written {{{{",
-                    *hint,
-                )
+                continue
+            why = f"[space] has no {name}; a brace that means no hyperparameter is written {{{{"
+            wrong(key, argument, why, *difflib.get_close_matches(name, names, 1, 0.5))

@@ -15,6 +15,8 @@ from seerd.agent.arguments import interpreter_words
 
 ANSWERS_S = 20.0  # seconds that a Python has to say whether it has torch; no answer is no mistake
 
+HAS_TORCH = "import importlib.util as u; print(u.find_spec('torch') is not None)"
+
 
 def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
     """Return why trials cannot start this program; empty if they can, or if this is unknown here.
@@ -25,11 +27,9 @@ def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
     search  the folders before it
     here    whether they run on this machine
     """
-    return (
-        _why_no_file(script, source, here=here)
-        if "/" in script
-        else _why_no_name(script, source, search, here=here)
-    )
+    if "/" in script:
+        return _why_no_file(script, source, here=here)
+    return _why_no_name(script, source, search, here=here)
 
 
 def hides_seerd(folder: Path) -> str:
@@ -50,19 +50,14 @@ def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: b
     """
     around = {**os.environ, **env}
     words = interpreter_words(python, str(folder))
-    named = words[0] if "/" in words[0] else shutil.which(words[0], path=around.get("PATH"))
-    if named is None or not (folder / named).is_file():
+    program = words[0] if "/" in words[0] else shutil.which(words[0], path=around.get("PATH"))
+    if program is None or not (folder / program).is_file():
         return f"there is no program {words[0]} on this machine; train.python names trials' Python"
     if not torch:
         return ""
     try:
-        asked = subprocess.run(
-            [
-                named,
-                *words[1:],
-                "-c",
-                "import importlib.util as u; print(u.find_spec('torch') is not None)",
-            ],
+        answer = subprocess.run(
+            [program, *words[1:], "-c", HAS_TORCH],
             cwd=folder,
             env=around,
             capture_output=True,
@@ -72,9 +67,9 @@ def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: b
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{python} cannot be run: {error}"
-    if not asked.stdout.strip().endswith("False"):
+    if not answer.stdout.strip().endswith("False"):
         return ""  # it is there, or Python itself says at the start what is wrong
-    python = named if len(words) == 1 else python
+    python = program if len(words) == 1 else python
     return (
         f'torch is not installed for {python}, and launcher = "torchrun" is a part of it: '
         f"{python} -m pip install torch, or name a Python that has it in train.python; a "

@@ -46,9 +46,9 @@ def arguments(spec: Spec) -> list[str]:
 def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
     """Yield what trials would use of the live project, one sentence each."""
     source, train = spec.train.source, spec.train
-    given = [("script", train.script), *(("args", argument) for argument in train.args)]
-    given += [("env", value) for name, value in train.env.items() if name != "PYTHONPATH"]
-    for key, text in given:
+    texts = [("script", train.script), *(("args", argument) for argument in train.args)]
+    texts += [("env", value) for name, value in train.env.items() if name != "PYTHONPATH"]
+    for key, text in texts:
         path = text.rpartition("=")[2]
         inside = _in_copy(Path(path), source) if path.startswith("/") else None
         if inside and (source / inside).exists() and is_copied(source, source / inside):
@@ -63,7 +63,7 @@ def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
                 "there, and an edit changes those that start later; a path relative to the folder "
                 "of the script means the copy"
             )
-    project = next((one for one in (source, *source.parents) if (one / ".git").exists()), source)
+    project = next((p for p in (source, *source.parents) if (p / ".git").exists()), source)
     for folder in dict.fromkeys(_searched(spec, around)):
         if not folder.is_relative_to(source) and folder.is_relative_to(project):
             for name in _imported(source / spec.train.script, folder):
@@ -130,10 +130,10 @@ def _editable(python: str | None) -> Iterator[Path]:
         for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
             text = file.read_text(errors="replace")
             if file.suffix == ".pth":
-                found = [Path(line) for line in text.splitlines() if line.startswith("/")]
+                folders = [Path(line) for line in text.splitlines() if line.startswith("/")]
             else:
-                found = [Path(path).parent for path in MAPPED.findall(text)]
-            yield from (path.resolve() for path in found if path.is_dir() and path != own)
+                folders = [Path(path).parent for path in MAPPED.findall(text)]
+            yield from (path.resolve() for path in folders if path.is_dir() and path != own)
 
 
 def _imported(script: Path, folder: Path) -> list[str]:

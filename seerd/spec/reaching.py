@@ -31,9 +31,7 @@ MOST_FILES, MOST_BYTES = 5_000, 1 << 20
 
 
 def unplaced(space: Space, texts: Iterable[str]) -> list[str]:
-    """Return the hyperparameters that are in none of these texts (arguments, environment variables,
-    files in which names in braces are filled).
-    """
+    """Return the hyperparameters that are in none of these arguments, variables and files."""
     placed = {name for text in texts for name in places(text, space.names)}
     for parameter in reversed(space.parameters):  # what selects others is seen by those
         if parameter.name in placed:
@@ -42,8 +40,8 @@ def unplaced(space: Space, texts: Iterable[str]) -> list[str]:
 
 
 def misread(space: Space, args: Sequence[str], script: Path) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield (hyperparameter, option, argparse's type, value) for each value that the option before
-    its place does not take.
+    """Yield (parameter, option, argparse's type, value) for values that the option does not
+    take.
     """
     kinds: dict[Any, set[str]] = defaultdict(set)
     with suppress(SyntaxError, ValueError):

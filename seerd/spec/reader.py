@@ -104,9 +104,7 @@ def text_of(path: Path) -> str:
 
 
 class Reader:
-    """Reads one spec and collects its mistakes. `in_a_file`: whether lines have numbers for the
-    user.
-    """
+    """Reads one spec and collects its mistakes. `in_a_file`: mistakes have line numbers."""
 
     def __init__(self, path: Path, text: str, *, in_a_file: bool = True) -> None:
         self.path = path
@@ -118,13 +116,12 @@ class Reader:
     def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
         """Note a mistake. `found`: the wrong value; None if there is none."""
         line = next((self._lines[path] for path in _upwards(key) if path in self._lines), None)
-        shown = "" if found is None else _shown(found)
+        shown = "" if found is None else repr(found)
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
         self.problems.append(Mistake(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
-        """Return the option of the command line that gives this key, or a part of it; or
-        nothing.
-        """
+        """Return the option of the command line that gives (a part of) this key; or nothing."""
         for override in reversed(self._overrides):
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
                 return f"--set {override.key}" if override.said == "--set" else override.said
@@ -234,7 +231,7 @@ class Reader:
                 self.wrong(path, text, str(error))
                 continue
             for name in sorted(read.names - names):
-                odd = [known for known in names if not all(map(str.isidentifier, known.split(".")))]
+                odd = [key for key in names if not all(map(str.isidentifier, key.split(".")))]
                 note = f" (in constraints no name has such signs as {odd[0]!r})" if odd else ""
                 self.wrong(path, text, f"there is no parameter {name}{note}", *_near(name, names))
         return texts
@@ -251,11 +248,11 @@ class Reader:
             except (ValueError, OverflowError) as error:
                 self.wrong(path, value, str(error))
 
-    def _unknown(self, section: str, content: dict[str, Any], known: Iterable[str]) -> None:
-        known = list(known)
+    def _unknown(self, section: str, content: dict[str, Any], keys: Iterable[str]) -> None:
+        keys = list(keys)
         for key in content:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1, 0.5)
+            if key not in keys:
+                near = difflib.get_close_matches(key, keys, 1, 0.5)
                 path = f"{section}.{key}" if section else key
                 self.wrong(
                     path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near
@@ -289,7 +286,8 @@ class Reader:
             if not isinstance(inside, dict):
                 self.wrong(key, value, f"{part} is not a table")
                 return
-        if isinstance(value, str) and not _is_unicode(value):
+        # what a terminal gives may have bytes that are no UTF-8
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             self.wrong(key, ascii(value), "Unicode is needed")
             return
         inside[last] = _toml_or_text(value) if isinstance(value, str) else value
@@ -305,12 +303,8 @@ def _never(parameter: Parameter, value: Value) -> str:
     return f"{parameter.name} never has this value; it has {allowed:.200}"
 
 
-def _near(value: Value, known: Iterable[Value]) -> list[str]:
-    return difflib.get_close_matches(str(value), [str(one) for one in known], 1, 0.5)
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+def _near(value: Value, choices: Iterable[Value]) -> list[str]:
+    return difflib.get_close_matches(str(value), map(str, choices), 1, 0.5)
 
 
 def _toml_or_text(value: str) -> Any:
@@ -338,8 +332,3 @@ def _upwards(key: str) -> Iterable[str]:
     while key:
         yield key
         key = key.rpartition(".")[0]
-
-
-def _shown(found: Any) -> str:
-    text = repr(found)
-    return text if len(text) <= 60 else f"{text[:57]}..."

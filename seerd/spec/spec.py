@@ -111,17 +111,13 @@ class Spec:
         return unplaced(self.space, [*train.args, *train.env.values(), *files])
 
     def takes_part(self) -> bool | None:
-        """Return whether a file of the source imports seerd, or names its variables; None: too many
-        files.
-        """
+        """Return whether the source imports seerd, or names its variables; None: too many files."""
         train = self.train
         suffix = "" if train.launcher == "command" else ".py"
         return shows(SEERD, train.source / train.script) or shown(SEERD, train.source, suffix)
 
     def takes_no_part(self) -> bool:
-        """Return whether certainly only arguments, and what the script prints, connect it with the
-        run.
-        """
+        """Return whether certainly only arguments and printed lines connect it with the run."""
         train = self.train
         open_ended = train.launcher == "command" or "PYTHONPATH" in train.env
         return not open_ended and self.takes_part() is False
@@ -141,12 +137,10 @@ class Spec:
         return list(misread(self.space, train.args, train.source / train.script))
 
     def exported(self) -> frozenset[Path]:
-        """Return the files and folders that runs are exported to, and that are not copied; a folder
-        with the script in it is.
-        """
+        """Return where runs are exported to, which is not copied, but for the script's folders."""
         script = (self.train.source / self.train.script).resolve()
-        found = paths_of(self.export, self.folder)
-        return frozenset(path for path in found if not script.is_relative_to(path))
+        paths = paths_of(self.export, self.folder)
+        return frozenset(path for path in paths if not script.is_relative_to(path))
 
 
 def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
@@ -157,8 +151,8 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
 
 
 def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> Spec:
-    """Read a spec that is a dict; paths are relative to the working directory. Raises `SpecError`
-    with all mistakes.
+    """Read a spec that is a dict, with paths relative to the working directory. Raises
+    `SpecError`.
     """
     text = toml_of(document)
     reader = Reader(Path(THE_DICT), text, in_a_file=False)
@@ -166,8 +160,8 @@ def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> 
 
 
 def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]) -> Spec:
-    given = [Override(*override) for override in overrides]
-    document = reader.document(given)
+    changes = [Override(*override) for override in overrides]
+    document = reader.document(changes)
     if isinstance(document.get("job"), list):
         raise UsageError(
             f"{reader.path} is a group of jobs, and one spec is needed here: give that of a job"
@@ -179,7 +173,11 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
         _check_places(spec, reader)
     if reader.problems:
         raise SpecError(str(reader.path), sorted(reader.problems, key=lambda p: p.line or 10**9))
-    return replace(spec, text=_as_given(document, given)) if given else spec
+    if not changes:
+        return spec
+    options = [f"--set {each.key}" if each.said == "--set" else each.said for each in changes]
+    note = f"# As it was run, with {', '.join(dict.fromkeys(options))}."
+    return replace(spec, text=f"{note}\n{toml_of(document)}")  # which alone makes the same run
 
 
 def _check_places(spec: Spec, reader: Reader) -> None:
@@ -197,12 +195,6 @@ def _check_places(spec: Spec, reader: Reader) -> None:
             f"reaches the script in no way: it is in no argument. Put {{{name}}} into train.args, "
             f'as "--{name}", "{{{name}}}", or into train.env or a file of train.fill',
         )
-
-
-def _as_given(document: Mapping[str, Any], overrides: Sequence[Override]) -> str:
-    """Write the spec with its overrides, so that it alone makes the same run."""
-    said = [f"--set {one.key}" if one.said == "--set" else one.said for one in overrides]
-    return f"# As it was run, with {', '.join(dict.fromkeys(said))}.\n{toml_of(document)}"
 
 
 def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader: Reader) -> Spec:
@@ -284,7 +276,13 @@ def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) 
     elif script and launcher != "command":
         script = _script(script, folder, source, reader)
     elif script and not get("train.setup") and not get("train.data"):  # these may bring it
-        _look_for(script, source, get, reader, here=here)
+        search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
+        try:
+            reason = program.why_not(script, source, search, here=here)
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = _no_path(error)
+        if reason:
+            reader.wrong("train.script", script, reason)
     return Train(
         script=script,
         source=source,
@@ -335,22 +333,12 @@ def _fill(files: tuple[str, ...], source: Path, space: Space, reader: Reader) ->
         except SpecError as error:
             reader.wrong("train.fill", file, error.problems[0].allowed)
             continue
-        inactive = [one.name for one in space.parameters if one.when and one.name in named]
+        inactive = [p.name for p in space.parameters if p.when and p.name in named]
         if not named:
             reader.wrong("train.fill", file, "no hyperparameter in braces is in it, as {lr}")
         elif inactive and path.suffix == ".toml":
             reader.wrong("train.fill", file, f"{inactive[0]} may be inactive, and TOML has no null")
     return files
-
-
-def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool) -> None:
-    search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
-    try:
-        reason = program.why_not(script, source, search, here=here)
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = _no_path(error)
-    if reason:
-        reader.wrong("train.script", script, reason)
 
 
 def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:

@@ -17,9 +17,7 @@ PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s]+(?=@)|([?&]password=)[^&\s]+")
 
 
 def place_of(where: str, folder: Path) -> Path | str:
-    """Return the absolute path that a target means, or its address without user, driver and
-    options. `folder`: what a relative path is relative to.
-    """
+    """Return a target's absolute path (from `folder`), or its address without user and options."""
     scheme, colon, rest = where.partition(":")
     scheme = scheme.lower().partition("+")[0]  # sqlite+pysqlite: the driver is no part of the place
     if scheme == SQLITE and rest.startswith("///"):
@@ -33,13 +31,13 @@ def place_of(where: str, folder: Path) -> Path | str:
 
 def paths_of(export: Mapping[str, str], folder: Path) -> frozenset[Path]:
     """Return the files and folders that the targets of `[export]` write, existing or not."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for where in export.values():
         path = place_of(where, folder)
         if isinstance(path, Path):
             beside = SQLITE_ADDS if where.lower().startswith(SQLITE) else ()
-            found.update(path.with_name(path.name + adds) for adds in ("", *beside))
-    return frozenset(found)
+            paths.update(path.with_name(path.name + adds) for adds in ("", *beside))
+    return frozenset(paths)
 
 
 def anywhere(where: str, folder: Path) -> str:
@@ -64,6 +62,6 @@ def _address(scheme: str, where: str) -> str:
         split = urlsplit(where)
         port = split.port or PORTS.get(scheme)
     except ValueError:
-        return where  # whoever asks there will say what is wrong with it
+        return where  # the first request there will say what is wrong with it
     host = "127.0.0.1" if split.hostname == "localhost" else split.hostname
     return f"{scheme}://{host}:{port or ''}{split.path.rstrip('/')}"

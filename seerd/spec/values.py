@@ -66,10 +66,9 @@ def name(value: Any) -> str:
 
 def job_name(value: Any) -> str:
     """Take the name of a job, which begins the names of its trials."""
-    found = text(value)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", found):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", text(value)):
         raise ValueError("a name of at most 32 letters, digits, _ and - is needed")
-    return found
+    return text(value)
 
 
 def whole(least: int) -> Read:
@@ -159,24 +158,22 @@ def metric_constraints(value: Any) -> tuple[MetricConstraint, ...]:
 
 
 def _metric_constraint(value: Any) -> MetricConstraint:
-    found = CONSTRAINT.fullmatch(value.strip()) if isinstance(value, str) else None
+    match = CONSTRAINT.fullmatch(value.strip()) if isinstance(value, str) else None
     try:
-        limit = float(found[3]) if found else math.nan
+        limit = float(match[3]) if match else math.nan
     except ValueError:
         limit = math.nan
-    if found is None or not math.isfinite(limit) or not value.isprintable():
+    if match is None or not math.isfinite(limit) or not value.isprintable():
         raise ValueError('a metric, <, <=, > or >=, and a number are needed: "latency_ms < 20"')
-    return MetricConstraint(found[1], found[2], limit)  # type: ignore[arg-type]
+    return MetricConstraint(match[1], match[2], limit)  # type: ignore[arg-type]
 
 
 def reports(value: Any) -> dict[str, str]:
-    """Take a pattern, for the spec's metric (under an empty name), or a table of patterns by
-    metric.
-    """
-    found = {"": value} if isinstance(value, str) else value
-    if not isinstance(found, dict) or not found:
+    """Take a pattern, for the spec's metric (the name is empty), or patterns by metric."""
+    patterns = {"": value} if isinstance(value, str) else value
+    if not isinstance(patterns, dict) or not patterns:
         raise ValueError("a pattern, or a table of patterns by the names of metrics, is needed")
-    for metric, pattern in found.items():
+    for metric, pattern in patterns.items():
         if metric:
             printed_name(metric)
         try:
@@ -190,7 +187,7 @@ def reports(value: Any) -> dict[str, str]:
                 f"{pattern!r:.80} needs {NUMBER_PLACE} where the number stands, "
                 f"as in 'acc={NUMBER_PLACE}'"
             )
-    return dict(found)
+    return dict(patterns)
 
 
 def saved_path(value: Any) -> str:
@@ -213,22 +210,22 @@ def texts(value: Any) -> dict[str, str]:
 
 def environment(value: Any) -> dict[str, str]:
     """Take environment variables that execve(2) accepts."""
-    found = texts(value)
-    for name, content in found.items():
+    variables = texts(value)
+    for name, content in variables.items():
         if not name or "=" in name or "\0" in name + content:
             raise ValueError(
                 f"{name!r:.80} cannot be the name of an environment variable, or its value "
                 "has a NUL"
             )
-    return found
+    return variables
 
 
 def tags(value: Any) -> dict[str, str]:
     """Take the user's tags (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html). Those of
     seerd are refused, since they mark what it may end.
     """
-    found = texts(value)
-    for name, content in found.items():
+    own_tags = texts(value)
+    for name, content in own_tags.items():
         if name.lower().startswith(("aws:", "seerd:")):
             raise ValueError(
                 f"{name!r:.80} is not yours to give: tags that begin with aws: are Amazon's, "
@@ -238,9 +235,9 @@ def tags(value: Any) -> dict[str, str]:
             raise ValueError(
                 f"{name!r:.80}: a tag has a name of 1 to 128 characters, and a value of at most 256"
             )
-    if len(found) > MOST_TAGS:
+    if len(own_tags) > MOST_TAGS:
         raise ValueError(f"at most {MOST_TAGS} tags are allowed beside those of seerd")
-    return found
+    return own_tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,30 +302,9 @@ def data(value: Any) -> Data:
     return Data(source, to)
 
 
-def _only(value: dict[str, Any], known: set[str], what: str) -> None:
-    unknown = set(value) - known
-    if unknown:
-        raise ValueError(f"{what} has {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}")
-
-
-def duration(value: Any) -> float:
-    """Take a duration, more than 0, as seconds."""
-    return _positive(parse_duration(_with_unit(value, "90s, 30m, 1h30m or 2h")), "a duration")
-
-
-def gpu_time(value: Any) -> float:
-    """Take GPU time, more than 0, as GPU-seconds."""
-    return _positive(parse_gpu_time(_with_unit(value, "480gpu-min, 8gpu-h or 90gpu-s")), "GPU time")
-
-
-def money(value: Any) -> float:
-    """Take an amount of money, more than 0, as USD."""
-    return _positive(parse_money(_with_unit(value, "$40 or 40usd")), "an amount of money")
-
-
-def size(value: Any) -> float:
-    """Take a size, more than 0, as GB."""
-    return _positive(parse_size(_with_unit(value, "12GB, 500MB or 1.5TB")), "a size")
+def _only(value: dict[str, Any], keys: set[str], what: str) -> None:
+    if unknown := set(value) - keys:
+        raise ValueError(f"{what} has {', '.join(sorted(keys))}, not {', '.join(sorted(unknown))}")
 
 
 def config(value: Any) -> dict[str, Value]:
@@ -442,8 +418,8 @@ def _conditions(value: dict[str, Any]) -> tuple[Condition, ...]:
     try:
         _check_quoted(when)
         return tuple(
-            Condition(name, _choices(one if isinstance(one, list) else [one]))
-            for name, one in when.items()
+            Condition(name, _choices(values if isinstance(values, list) else [values]))
+            for name, values in when.items()
         )
     except ValueError as error:
         raise ValueError(f"when: {error}") from error
@@ -481,13 +457,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def _with_unit(value: Any, units: str) -> str:
-    if _is_number(value):
-        raise ValueError(f"a number needs its unit: {units}")
-    return text(value)
+def _with_unit(parse: Callable[[str], float], units: str, what: str) -> Read:
+    """Take a text with one of these units, more than 0."""
+
+    def read(value: Any) -> float:
+        if _is_number(value):
+            raise ValueError(f"a number needs its unit: {units}")
+        number = parse(text(value))
+        if not 0 < number < math.inf:
+            raise ValueError(f"{what} must be more than 0, and finite")
+        return number
+
+    return read
 
 
-def _positive(value: float, what: str) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{what} must be more than 0, and finite")
-    return value
+duration = _with_unit(parse_duration, "90s, 30m, 1h30m or 2h", "a duration")  # as seconds
+gpu_time = _with_unit(parse_gpu_time, "480gpu-min, 8gpu-h or 90gpu-s", "GPU time")  # GPU-seconds
+money = _with_unit(parse_money, "$40 or 40usd", "an amount of money")  # as USD
+size = _with_unit(parse_size, "12GB, 500MB or 1.5TB", "a size")  # as GB

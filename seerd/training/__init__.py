@@ -10,17 +10,14 @@ The one rule: seerd touches nothing between two calls of `running()`. There, and
 ranks agree (by one small all_reduce) whether to leave and whether to save.
 
     trial.py          the public class, `Trial`, and how its parts work together
-    attempt.py        what the agent says about this attempt, and is told
+    attempt.py        what the agent says about this attempt, and what it reports
     by_hand.py        the configuration of a script that was started without seerd
     ranks.py          the processes of the trial: the process group, and what all must agree on
     data.py           global batches, split over the ranks; samplers
     checkpoints.py    files of checkpoints: written, checked, read
     randomness.py     random states: seeded, saved, restored
-    marks.py          what the agent is shown of this rank while it works
-    steps.py          backward passes and steps of the optimizer, counted
-    imports.py        what was imported when training began
-    horizon.py        how much of the training is over, and how long it may still go on
-    pace.py           how long units of work and saves take
+    marks.py          what the agent sees of this rank; backward passes and steps, counted
+    pace.py           how long units of work and saves take, and how much of the training is over
     end.py            how this process ends
     framework.py      a trial whose training loop is a framework's
     for_transformers.py, for_lightning.py    callbacks for these

@@ -3,8 +3,9 @@
 import json
 import math
 import os
+import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -14,6 +15,8 @@ try:
     import fcntl
 except ImportError:  # not on Windows, where no agent runs either
     fcntl = None  # type: ignore[assignment]
+
+INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
@@ -30,33 +33,22 @@ class Attempt:
     allocations: List[int]  # numbers of GPUs that an attempt of this trial may get
     checkpoints: Path  # the folder of checkpoints
     every_s: float  # seconds from one checkpoint to the next
-    max_reports: Optional[int]  # reports of a whole training; None: not known
-    smooth: int  # checkpoints are compared by the mean of so many last reports
-    constraints: List[str]  # what must hold of a model that is to be the best: "metric < number"
-    learns: bool  # whether the agent wants to know what was imported
+    max_reports: Optional[int] = None  # reports of a whole training; None: not known
+    smooth: int = 1  # checkpoints are compared by the mean of so many last reports
+    # what must hold of a model that is to be the best: "metric < number"
+    constraints: List[str] = field(default_factory=list)
+    learns: bool = False  # whether the agent wants to know what was imported
 
     @classmethod
     def read(cls, folder: Path) -> "Attempt":
         """Read `trial.json` in this folder."""
         body = json.loads((folder / "trial.json").read_text())
-        same = ("trial", "config", "metric", "mode", "seed", "gpus", "allocations")
-        values = {name: body[name] for name in same}
-        checkpoints = Path(body["checkpoints"])
-        return cls(
-            folder,
-            checkpoints=checkpoints,
-            every_s=body["checkpoint_every_s"],
-            max_reports=body.get("max_reports"),
-            smooth=body.get("smooth", 1),
-            constraints=body.get("constraints", []),
-            learns=body.get("learns", False),
-            **values,
-        )
+        body["checkpoints"] = Path(body["checkpoints"])
+        body["every_s"], body["folder"] = body["checkpoint_every_s"], folder
+        return cls(**{each.name: body[each.name] for each in fields(cls) if each.name in body})
 
     def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
-        """Return how good these metrics are, more is better; None if the one that counts is not
-        finite.
-        """
+        """Return how good these metrics are, more is better; None: not finite."""
         value = metrics.get(self.metric)
         return -value if value is not None and self.mode == "min" else value
 
@@ -64,9 +56,14 @@ class Attempt:
         """Name the metrics on which there are constraints."""
         return [text.split()[0] for text in self.constraints]
 
-    def allows(self, metrics: Dict[str, Optional[float]]) -> bool:
-        """Return whether all constraints hold for these metrics (`manifest.allows`)."""
-        return allows(self.constraints, metrics)
+    def recent(
+        self, before: List[Optional[float]], metrics: Dict[str, Optional[float]]
+    ) -> List[Optional[float]]:
+        """Return the values of which a checkpoint has the mean, so that all who compare checkpoints
+        agree: the last `smooth`, None where a constraint is violated.
+        """
+        value = metrics[self.metric] if allows(self.constraints, metrics) else None
+        return [*before, value][-self.smooth :]
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
@@ -88,10 +85,21 @@ class Attempt:
         return (self.folder / "stop").exists() or self.is_alone()
 
     def is_alone(self) -> bool:
-        """Return whether the agent has died (its lock is free), so that nobody would stop this
-        trial.
-        """
-        return _is_free(os.environ.get("SEERD_AGENT_LOCK"))
+        """Return whether the agent has died (its lock is free), so nobody would stop this trial."""
+        lock = os.environ.get("SEERD_AGENT_LOCK")
+        if lock is None or fcntl is None:
+            return False
+        try:
+            descriptor = os.open(lock, os.O_RDONLY)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
 
     def is_to_save(self) -> bool:
         """Return whether the agent wants a save now; True once for each request."""
@@ -124,17 +132,32 @@ def mean_of(values: List[Optional[float]]) -> Optional[float]:
         return None
 
 
-def _is_free(lock: Optional[str]) -> bool:
-    if lock is None or fcntl is None:
+def write_imports(folder: Path) -> None:
+    """Write `modules.json`, from which the agent starts later trials (`seerd/agent/warm`): the
+    modules that are not the job's own, in the order of their import, and the environment variables
+    changed since the process began (Linux).
+    """
+    part = folder / ".modules.json"
+    own = [os.path.realpath(path) for path in {os.getcwd(), sys.path[0]}]
+    modules = [name for name, module in list(sys.modules.items()) if _is_others(module, own)]
+    part.write_text(json.dumps({"modules": modules, "changed": _changed()}))
+    os.replace(part, folder / "modules.json")
+
+
+def _is_others(module: Any, own: List[str]) -> bool:
+    spec = getattr(module, "__spec__", None)
+    if spec is None or not spec.has_location:
         return False
-    try:
-        descriptor = os.open(lock, os.O_RDONLY)
-    except FileNotFoundError:
+    path = os.path.realpath(spec.origin)
+    if any(part in INSTALLED for part in Path(path).parts):
         return True
+    return not any(os.path.commonpath([path, folder]) == folder for folder in own)
+
+
+def _changed() -> List[str]:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+        shown = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+    began = dict(os.fsdecode(entry).split("=", 1) for entry in shown if b"=" in entry)
+    return sorted({name for name, _ in began.items() ^ os.environ.items()})

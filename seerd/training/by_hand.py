@@ -8,22 +8,18 @@ from typing import Any, Dict, Optional, Tuple
 
 
 def defaults(spec: Optional[str]) -> Dict[str, Any]:
-    """Return the first value, or the middle, of every parameter of this script's spec that is
-    active then. Constraints are not looked at. Raises as `_told` does.
-    """
-    space = _told(spec)["space"]
+    """Return the first or middle value of every active parameter. Raises as `_read_spec` does."""
+    space = _read_spec(spec)["space"]
     return _configuration({name: value for name, value in space.items() if name != "constraints"})
 
 
 def max_reports(spec: Optional[str]) -> Optional[int]:
-    """Return how many reports a whole training has by this script's spec; None if it does not say.
-    Raises as `_told` does.
-    """
-    value: Optional[int] = _told(spec).get("policy", {}).get("max_reports")
+    """Return the reports of a whole training, if the spec has it. Raises as `_read_spec` does."""
+    value: Optional[int] = _read_spec(spec).get("policy", {}).get("max_reports")
     return value
 
 
-def _told(spec: Optional[str]) -> Dict[str, Any]:
+def _read_spec(spec: Optional[str]) -> Dict[str, Any]:
     """Read the first that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
     spec.toml in the working directory. Raises `FileNotFoundError` if none does, `RuntimeError` if
     this Python cannot read it.

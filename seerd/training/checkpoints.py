@@ -37,9 +37,7 @@ def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: W
 def write_folder(
     folder: Path, name: str, about: Dict[str, Any], source: Path, worth: Worth
 ) -> None:
-    """Write a checkpoint of the folder `source`, with what is known of the trial, as `write`
-    does.
-    """
+    """Write a checkpoint of the folder `source`, as `write` does."""
     _write(folder, name, about, packed(source, about), worth)
 
 
@@ -59,9 +57,7 @@ def _write(folder: Path, name: str, payload: Dict[str, Any], data: bytes, worth:
 
 
 def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
-    """Write the manifest of a checkpoint whose bytes are in place, and remove all but the newest
-    `KEPT` and the best one.
-    """
+    """Write a checkpoint's manifest, and remove all but the newest `KEPT` and the best one."""
     _write_whole(folder / f"{manifest['name']}.json", json.dumps(manifest).encode())
     every = _every(folder)
     for old in set(every[:-KEPT]) - {_best(every, worth)}:
@@ -81,9 +77,7 @@ def _every(folder: Path) -> List[Path]:
 
 
 def _best(every: List[Path], worth: Worth) -> Optional[Path]:
-    """Return the manifest of the best of these checkpoints, given oldest first; of equal ones the
-    newest.
-    """
+    """Return the best of these manifests, given oldest first; of equal ones the newest."""
     best: Optional[Path] = None
     most = -math.inf
     for path in every:

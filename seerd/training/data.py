@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
-from seerd.training.steps import Steps
+from seerd.training.marks import Steps
 
 
 @dataclass(frozen=True)

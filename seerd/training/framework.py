@@ -22,8 +22,8 @@ class Framework:
     """A framework's side of `trial`."""
 
     def __init__(self, trial: Trial) -> None:
-        """Take over from `trial.running()`. Raises `RuntimeError` if the checkpoint to go on from
-        is not a framework's.
+        """Take over from `trial.running()`. Raises `RuntimeError` if its checkpoint is none of
+        ours.
         """
         if trial.epoch > 0 and trial.checkpoint is None:
             raise RuntimeError(
@@ -122,9 +122,6 @@ def _check(torch: Any, folder: Path) -> None:
 
 
 def _arrays() -> List[Any]:
-    """Return what of numpy may be in a checkpoint besides what torch allows: arrays, as in the
-    state of its random generator.
-    """
     try:
         import numpy as np
         from numpy import dtypes

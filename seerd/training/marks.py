@@ -11,7 +11,7 @@ import signal
 import struct
 import time
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from seerd.training.ranks import Ranks
 
@@ -36,14 +36,8 @@ class Mark:
         self._longest = self._waited = self._reduced = 0.0
         self._map: Optional[mmap.mmap] = None
         if folder is not None and ranks.world > 1:
-            self._about = (
-                1,
-                os.getpid(),
-                ranks.rank,
-                ranks.peers,
-                _stack_signal(),
-                int(ranks.on_gpu),
-            )
+            number, on_gpu = _stack_signal(), int(ranks.on_gpu)
+            self._about = (1, os.getpid(), ranks.rank, ranks.peers, number, on_gpu)
             with contextlib.suppress(OSError, ValueError):
                 self._map = _mapped(folder / "marks" / str(ranks.local))
         self.turn(WORKING)
@@ -86,10 +80,42 @@ class Mark:
         )
 
 
+class Steps:
+    """Steps of the first tracked optimizer, and backward passes of the first tracked model."""
+
+    def __init__(self, mark: Mark) -> None:
+        self.counting = False  # whether there is an optimizer to count with
+        self.done = 0  # steps in this attempt
+        self.accumulate = 1  # backward passes for one step
+        self._mark = mark
+        self._passes, self._sees_passes = 0, False
+
+    def watch(self, thing: Any) -> None:
+        """Count with this optimizer or model, if it is the first of its kind."""
+        if not self.counting and hasattr(thing, "register_step_post_hook"):
+            thing.register_step_post_hook(self._step)
+            self.counting = True
+        if self._mark.shown and not self._sees_passes and hasattr(thing, "parameters"):
+            first = next(
+                (parameter for parameter in thing.parameters() if parameter.requires_grad), None
+            )
+            if first is not None:
+                self._sees_passes = True
+                first.register_hook(self._pass)
+
+    def _step(self, *_: Any) -> None:
+        self.done += 1
+        self._passes = 0
+        self._mark.tick(WORKING)
+
+    def _pass(self, _: Any) -> None:
+        """Count a backward pass. After the last one before a step, a rank waits for the others."""
+        self._passes += 1
+        self._mark.tick(WORKING if self._passes % self.accumulate else REDUCING)
+
+
 def _mapped(path: Path) -> mmap.mmap:
-    """Map a small file whose bytes are written first: otherwise a full disk would kill the process
-    at the first write to the map.
-    """
+    """Map a file, written first: else a full disk would kill us at the first write to the map."""
     path.parent.mkdir(exist_ok=True)
     with open(path, "w+b", buffering=0) as file:
         file.write(bytes(MARK.size))
@@ -97,9 +123,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _stack_signal() -> int:
-    """Have a signal write the Python stack to the log, whatever this rank is stuck in; return its
-    number, 0 if there is none.
-    """
+    """Have a signal write the Python stack to the log; return its number, 0: none."""
     try:
         number = signal.SIGRTMIN + STACK_SIGNAL
         faulthandler.register(number, all_threads=False)

@@ -1,13 +1,18 @@
-"""How long units of work and saves take."""
+"""How long units of work and saves take, and how much of the training is over."""
 
+import math
 import time
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Tuple
+
+from seerd.training.attempt import Attempt, since_boot
 
 # saves are at least this many times their own seconds apart: they take at most 5% of the time
 SAVE_SHARE = 20
 # least seconds between checkpoints of better models: the store takes its time, too
 BEST_EVERY_S = 1.0
+
+LOOK_S = 1.0  # seconds after which the agent's file is read again
 
 
 @dataclass
@@ -34,9 +39,7 @@ class Pace:
         return longest
 
     def save_due(self, every_s: float) -> bool:
-        """Return whether to save: always before the first save, then at most every `every_s`
-        seconds.
-        """
+        """Return whether to save: before the first save, then at most every `every_s` seconds."""
         self._measure()
         if self.saved_at is None:
             return True
@@ -56,3 +59,42 @@ class Pace:
         """Count the unit of work that is under way."""
         if self.looked_at is not None:
             self.longest_s = max(self.longest_s, time.monotonic() - self.looked_at)
+
+
+class Horizon:
+    """Progress and remaining time at the last call of `running()`, the same on every rank.
+
+    The daemon says when the run must end, and the spec may say how many reports a whole training
+    has; whichever comes first is the end.
+    """
+
+    def __init__(self, attempt: Optional[Attempt], max_reports: Optional[int]) -> None:
+        # progress: from 0 to 1, 0.0 if nothing is known. It never goes back, but for a trial that
+        # goes on from an older checkpoint
+        # remaining_s: seconds until this trial must leave at the latest; infinite: not known
+        # trained_s: seconds that units of work have taken, over all attempts
+        self.progress, self.remaining_s, self.trained_s = 0.0, math.inf, 0.0
+        self._attempt = attempt
+        self._max_reports = max_reports
+        self._ends_at: Optional[float] = None
+        self._looked_at = -math.inf
+
+    def restore(self, progress: float, trained_s: float) -> None:
+        """Go on from what a checkpoint says."""
+        self.progress, self.trained_s = progress, trained_s
+
+    def look(self, unit_s: float, reports: int) -> Tuple[float, float]:
+        """Return (progress, remaining_s) after a unit of work, as this rank sees it."""
+        self.trained_s += unit_s
+        if self._attempt is not None and time.monotonic() - self._looked_at >= LOOK_S:
+            self._ends_at, self._looked_at = self._attempt.ends_at(), time.monotonic()
+        ends_at = math.inf if self._ends_at is None else self._ends_at
+        remaining_s = max(0.0, ends_at - since_boot())
+        whole_s = self.trained_s + remaining_s
+        by_time = self.trained_s / whole_s if 0.0 < whole_s < math.inf else 0.0
+        by_reports = reports / self._max_reports if self._max_reports else 0.0
+        return max(self.progress, min(1.0, max(by_time, by_reports))), remaining_s
+
+    def agree(self, progress: float, remaining_s: float) -> None:
+        """Note what rank 0 knows."""
+        self.progress, self.remaining_s = progress, remaining_s

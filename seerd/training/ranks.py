@@ -52,9 +52,7 @@ class Ranks:
         )
 
     def largest(self, *numbers: int) -> List[int]:
-        """Return the largest of each number over all ranks: a flag of one rank, the epoch of rank
-        0.
-        """
+        """Return the largest of each number over all ranks."""
         if self._group is None:
             return list(numbers)
         votes = self._torch.tensor([int(number) for number in numbers])
@@ -85,9 +83,7 @@ class Ranks:
         return self._own and bool(self._torch.distributed.is_initialized())
 
     def close(self, *, together: bool) -> None:
-        """Leave our own process group. `together`: after all ranks are here, since gloo aborts
-        those whose peer is gone.
-        """
+        """Leave our group; `together`: after all ranks are here, else gloo aborts some."""
         if together:
             self._torch.distributed.barrier(group=self._group)
         self._torch.distributed.destroy_process_group()

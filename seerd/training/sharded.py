@@ -5,69 +5,49 @@ The one rule: saving and restoring are collective, on every rank at the same tim
 """
 
 import importlib
-from typing import Any, Dict, Iterable, Optional
+from typing import Any, Dict, Iterable
 
 
 def is_sharded(torch: Any, thing: Any) -> bool:
     """Return whether this is a model or an optimizer whose parameters are spread over the ranks."""
     if type(thing).__name__ == "FullyShardedDataParallel":
         return True
-    return any(_is_spread(parameter) for parameter in _parameters(thing))
+    return any(
+        hasattr(parameter, "device_mesh") and hasattr(parameter, "placements")
+        for parameter in _parameters(thing)
+    )
 
 
-class ShardedModel:
-    """A sharded model: its whole state on rank 0, and nothing on the others."""
-
-    def __init__(self, torch: Any, model: Any) -> None:
-        self._api = _api(torch)
-        self.model = model
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Return the whole state."""
-        state: Dict[str, Any] = self._api.get_model_state_dict(
-            self.model, options=self._api.StateDictOptions(full_state_dict=True, cpu_offload=True)
-        )
-        return state
-
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Restore this rank's part of the whole state."""
-        options = self._api.StateDictOptions(full_state_dict=True)
-        self._api.set_model_state_dict(self.model, state, options=options)
-
-
-class ShardedOptimizer:
-    """The optimizer of a sharded model: its whole state, by the names of parameters, on rank 0, and
-    nothing on the others.
+class Sharded:
+    """A sharded model, or its optimizer: its whole state on rank 0, and nothing on the others. The
+    state of an optimizer is by the names of parameters.
     """
 
-    def __init__(self, torch: Any, model: Any, optimizer: Any) -> None:
-        self._api = _api(torch)
-        self._model = model
-        self._optimizer = optimizer
+    def __init__(self, torch: Any, model: Any, optimizer: Any = None) -> None:
+        self._api = importlib.import_module(f"{torch.__name__}.distributed.checkpoint.state_dict")
+        self.model, self.optimizer = model, optimizer
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the whole state."""
-        state: Optional[Dict[str, Any]] = self._api.get_optimizer_state_dict(
-            self._model,
-            self._optimizer,
-            options=self._api.StateDictOptions(full_state_dict=True, cpu_offload=True),
-        )
+        options = self._api.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        if self.optimizer is None:
+            state = self._api.get_model_state_dict(self.model, options=options)
+        else:
+            state = self._api.get_optimizer_state_dict(self.model, self.optimizer, options=options)
         return state or {}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Restore this rank's part of the whole state. Raises `RuntimeError` for the state of an
-        optimizer whose model was not sharded.
-        """
+        """Restore this rank's part. Raises `RuntimeError` for an optimizer that was not sharded."""
+        options = self._api.StateDictOptions(full_state_dict=True)
+        if self.optimizer is None:
+            self._api.set_model_state_dict(self.model, state, options=options)
+            return
         if not by_names(state):
             raise RuntimeError(
                 "the checkpoint has the optimizer of a model that was not sharded, which cannot be "
                 "split: shard the model on any number of GPUs, on one too, or on none"
             )
-        options = self._api.StateDictOptions(full_state_dict=True)
-        self._api.set_optimizer_state_dict(self._model, self._optimizer, state, options=options)
-
-
-COLLECTIVE = (ShardedModel, ShardedOptimizer)
+        self._api.set_optimizer_state_dict(self.model, self.optimizer, state, options=options)
 
 
 def collective(torch: Any, name: str, thing: Any, tracked: Iterable[Any]) -> Any:
@@ -77,11 +57,11 @@ def collective(torch: Any, name: str, thing: Any, tracked: Iterable[Any]) -> Any
     if torch is None or not is_sharded(torch, thing):
         return thing
     if hasattr(thing, "state_dict") and not hasattr(thing, "param_groups"):
-        return ShardedModel(torch, thing)
+        return Sharded(torch, thing)
     mine = set(map(id, _parameters(thing)))
     for other in tracked:
-        if isinstance(other, ShardedModel) and mine <= set(map(id, other.model.parameters())):
-            return ShardedOptimizer(torch, other.model, thing)
+        if isinstance(other, Sharded) and mine <= set(map(id, other.model.parameters())):
+            return Sharded(torch, other.model, thing)
     raise ValueError(
         f"trial.track({name}=...): its parameters are sharded, so the model that they belong to "
         "must be tracked before it, in the same call or an earlier one"
@@ -89,9 +69,7 @@ def collective(torch: Any, name: str, thing: Any, tracked: Iterable[Any]) -> Any
 
 
 def check_plain(name: str, thing: Any, state: Any) -> None:
-    """Raise `RuntimeError` if the state of a sharded model's optimizer is to be restored into that
-    of a model that is not sharded.
-    """
+    """Raise `RuntimeError` for a sharded optimizer's state where the model is not sharded."""
     if hasattr(thing, "param_groups") and by_names(state):
         raise RuntimeError(
             f"the checkpoint has {name!r} of a sharded model, and here the model is not sharded: "
@@ -109,11 +87,3 @@ def _parameters(thing: Any) -> Iterable[Any]:
     if hasattr(thing, "param_groups"):
         return [parameter for group in thing.param_groups for parameter in group["params"]]
     return list(thing.parameters()) if hasattr(thing, "parameters") else []
-
-
-def _is_spread(parameter: Any) -> bool:
-    return hasattr(parameter, "device_mesh") and hasattr(parameter, "placements")
-
-
-def _api(torch: Any) -> Any:
-    return importlib.import_module(f"{torch.__name__}.distributed.checkpoint.state_dict")

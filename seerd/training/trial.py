@@ -7,16 +7,14 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from seerd.training import checkpoints, imports, randomness, sharded
-from seerd.training.attempt import Attempt, mean_of
+from seerd.training import checkpoints, randomness, sharded
+from seerd.training.attempt import Attempt, mean_of, write_imports
 from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, first_batch, split
 from seerd.training.end import End, leave_at_once
-from seerd.training.horizon import Horizon
-from seerd.training.marks import ENDED, SAVING, WORKING, Mark
-from seerd.training.pace import Pace
+from seerd.training.marks import ENDED, SAVING, WORKING, Mark, Steps
+from seerd.training.pace import Horizon, Pace
 from seerd.training.ranks import Ranks, import_torch
-from seerd.training.steps import Steps
 
 FINE = 10**9  # ranks agree in whole numbers: so many make one
 
@@ -83,6 +81,8 @@ class Trial:
         self.rank, self.world, self.device = ranks.rank, ranks.world, ranks.device
         self.gpus = attempt.gpus if attempt else ranks.world
         self._attempt = attempt
+        # on one rank of each instance: reads what the agent asks for
+        self._agent = attempt if ranks.local == 0 else None
         self._mark = Mark(ranks, attempt.folder if attempt else None)
         self._steps = Steps(self._mark)
         self._share = Share(seed, ranks.rank, ranks.world)
@@ -146,14 +146,20 @@ class Trial:
                 "trial.track() needs torch, which cannot be imported here: pip install torch"
             )
         for name, original in objects.items():
-            thing = _unwrapped(original)
+            is_wrapped = type(original).__name__ == "DistributedDataParallel"
+            thing = original.module if is_wrapped else original
             self._steps.watch(thing)
             keeper = sharded.collective(self._torch, name, thing, self._tracked.values())
             self._tracked[name] = keeper
             if self._restored is not None:
-                state = _state_of(name, self._restored.get("state", {}))
-                sharded.check_plain(name, keeper, state)
-                keeper.load_state_dict(state)
+                states = self._restored.get("state", {})
+                if name not in states:
+                    raise ValueError(
+                        f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; "
+                        f"it has {', '.join(states) or 'no tracked states'}"
+                    )
+                sharded.check_plain(name, keeper, states[name])
+                keeper.load_state_dict(states[name])
 
     def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
         """Split a global batch over the ranks.
@@ -227,9 +233,11 @@ class Trial:
             self._begin()
         else:
             self._units += 1
-        save = (self.rank == 0 and self._should_save()) or self._is_to_save()
+        agent = self._agent
+        save = (self.rank == 0 and self._should_save()) or (agent and agent.is_to_save())
+        leave = self._end.asked or (agent and agent.is_to_stop())
         stops, due, self.epoch, *horizon = self._ranks.largest(
-            self._should_leave(), save, self.epoch, *self._far()
+            bool(leave), bool(save), self.epoch, *self._far()
         )
         self._horizon.agree(horizon[0] / FINE, ((horizon[1] or math.inf) - 1) / FINE)
         return bool(stops), bool(due)
@@ -239,13 +247,8 @@ class Trial:
         self._mark.turn(ENDED if leave else WORKING)
         self._pace.look()
         self._over = leave
-        if (
-            leave
-            and self._attempt is not None
-            and self._ranks.local == 0
-            and self._ranks.many_nodes
-        ):
-            self._attempt.mark_as_left()
+        if leave and self._agent is not None and self._ranks.many_nodes:
+            self._agent.mark_as_left()
         return not leave
 
     def report(self, **metrics: Any) -> None:
@@ -262,38 +265,24 @@ class Trial:
         if self.rank != 0:
             return
         numbers = {name: float(value) for name, value in metrics.items()}
-        if self._attempt is None:
+        attempt = self._attempt
+        if attempt is None:
             shown = "  ".join(f"{name} {number:.6g}" for name, number in numbers.items())
             print(f"report {self.epoch}: {shown}", flush=True)
             return
-        if self._attempt.metric not in metrics:
-            given = ", ".join(metrics) or "nothing"
-            raise ValueError(
-                f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given "
-                f"{given}"
-            )
-        lacking = [name for name in self._attempt.constrained() if name not in metrics]
-        if lacking:
-            raise ValueError(
-                f"the spec has a constraint on {lacking[0]!r}, and trial.report() was given "
-                f"{', '.join(metrics)}"
-            )
+        for name in (attempt.metric, *attempt.constrained()):
+            if name not in metrics:
+                what = "'s metric is" if name == attempt.metric else " has a constraint on"
+                raise ValueError(
+                    f"the spec{what} {name!r}, and trial.report() was given "
+                    f"{', '.join(metrics) or 'nothing'}"
+                )
         finite = {
             name: number if math.isfinite(number) else None for name, number in numbers.items()
         }
-        self._note(self._attempt, finite)
-        self._attempt.tell(
-            "report", epoch=self.epoch, metrics=finite, unit_s=self._pace.longest_unit()
-        )
-
-    def _note(self, attempt: Attempt, metrics: Dict[str, Optional[float]]) -> None:
-        """Note a report for the next checkpoint. There the metric that counts is the mean of the
-        last `smooth` reports, so that all who compare checkpoints agree; None if one of them
-        violates a constraint.
-        """
-        metric = metrics[attempt.metric] if attempt.allows(metrics) else None
-        self._recent = [*self._recent, metric][-attempt.smooth :]
-        self._metrics = {**metrics, attempt.metric: mean_of(self._recent)}
+        self._recent = attempt.recent(self._recent, finite)
+        self._metrics = {**finite, attempt.metric: mean_of(self._recent)}
+        attempt.tell("report", epoch=self.epoch, metrics=finite, unit_s=self._pace.longest_unit())
 
     def _far(self) -> Tuple[int, int]:
         """Return progress and remaining seconds as whole numbers of 1 / `FINE`, the seconds plus
@@ -307,19 +296,11 @@ class Trial:
 
     # ------------------------------------------------------------ when to leave, when to save
 
-    def _should_leave(self) -> bool:
-        looks = self._attempt is not None and self._ranks.local == 0
-        return self._end.asked or bool(looks and self._attempt and self._attempt.is_to_stop())
-
     def _should_save(self) -> bool:
         if self._attempt is None or not self._is_unsaved():
             return False
         better = self._beats(self._attempt.worth(self._metrics))
         return self._pace.save_due(self._attempt.every_s) or (better and self._pace.best_due())
-
-    def _is_to_save(self) -> bool:
-        looks = self._attempt is not None and self._ranks.local == 0
-        return bool(looks and self._attempt and self._attempt.is_to_save())
 
     def _beats(self, worth: Optional[float]) -> bool:
         return worth is not None and (self._best is None or worth > self._best)
@@ -358,7 +339,7 @@ class Trial:
         state = {
             key: thing.state_dict()
             for key, thing in self._tracked.items()
-            if self.rank == 0 or isinstance(thing, sharded.COLLECTIVE)
+            if self.rank == 0 or isinstance(thing, sharded.Sharded)
         }
         if self.rank != 0:
             return
@@ -396,9 +377,7 @@ class Trial:
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began), tracked=tracked)
 
     def _restore(self) -> Optional[Dict[str, Any]]:
-        """Read the newest good checkpoint and return it on every rank; only rank 0 needs the
-        file.
-        """
+        """Read the newest good checkpoint on every rank; only rank 0 needs the file."""
         if self._attempt is None:
             return None
         data = (
@@ -446,23 +425,10 @@ class Trial:
                 if per_rank:
                     self.see_batch(per_rank * self.world)
             if self._attempt.learns:
-                imports.tell(self._attempt.folder)
+                write_imports(self._attempt.folder)
             self._attempt.tell("training", epoch=self.epoch)
 
     def _rewind_torch(self) -> None:
         """Set torch's random state as at the checkpoint; nothing has been trained since."""
         if self._torch_state is not None:
             self._torch.set_rng_state(self._torch_state)
-
-
-def _state_of(name: str, states: Dict[str, Any]) -> Any:
-    if name not in states:
-        raise ValueError(
-            f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; it has "
-            f"{', '.join(states) or 'no tracked states'}"
-        )
-    return states[name]
-
-
-def _unwrapped(thing: Any) -> Any:
-    return thing.module if type(thing).__name__ == "DistributedDataParallel" else thing

@@ -282,7 +282,7 @@ def test_a_trial_that_takes_machine_after_machine_down_fails_in_the_end(facts: M
     for losses in range(1, RULES.max_losses + 2):
         while not world.state.trials or (held := world.state.trials["t0001"].held) is None:
             world.turn()
-        world.lose(held[0].node)
+        world.fleet.lose(held[0].node)
         assert world.state.trials["t0001"].losses == losses
     assert world.state.trials["t0001"].phase is TrialPhase.FAILED
     assert "power failure" in world.state.trials["t0001"].why
@@ -396,7 +396,7 @@ def test_trials_that_end_by_themselves_count(facts: MakeFacts) -> None:
 
 def test_trials_of_a_lost_instance_run_again_from_their_checkpoints(facts: MakeFacts) -> None:
     world = World(facts(), PLAIN)
-    world.at(12.0, lambda: world.lose(next(iter(world.fleet.machines))))
+    world.at(12.0, lambda: world.fleet.lose(next(iter(world.fleet.machines))))
     state = world.run()
     assert state.result.published is not None
     assert len(world.fleet.machines) == 2

@@ -215,7 +215,7 @@ def test_an_instance_that_the_budget_could_not_pay_is_held_back(facts: MakeFacts
         metric=curve, unit_s=lambda config, epoch, gpus: 80.0 / gpus, boot=exactly(30.0)
     )
     world = World(msgspec.structs.replace(made, problem=problem), behaviour)
-    world.at(560.0, lambda: world.lose("m2.0"))
+    world.at(560.0, lambda: world.fleet.lose("m2.0"))
     _, timeline = timeline_of(world)
     (held,) = explanations_of(timeline, "held-back")
     assert (held.why, held.needed, held.had, held.at_s) == ("budget", 2, 1, 560.0)

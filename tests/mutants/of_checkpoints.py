@@ -48,7 +48,7 @@ KEEPING = (
     Mutant(
         "models are compared by their last report, however many are to count",
         "the model whose last reports have the best mean is handed back",
-        "Trial._note",
+        "Trial.report",
         "mean_of(self._recent)",
         "metrics[attempt.metric]",
         (MEAN,),

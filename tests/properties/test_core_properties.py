@@ -220,11 +220,11 @@ def warn_one(world: World, rng: random.Random) -> None:
         return
     name = rng.choice(alive)
     if rng.random() < 0.5:
-        world.notice(name, "rebalance")
+        world.fleet.notice(name, "rebalance")
         return
     by = world.now + rng.choice([0.5, 6.0, 30.0])
-    world.notice(name, "interruption", by)
-    world.at(by, lambda: world.lose(name))
+    world.fleet.notice(name, "interruption", by)
+    world.at(by, lambda: world.fleet.lose(name))
 
 
 def share_one(world: World, rng: random.Random) -> None:
@@ -232,13 +232,13 @@ def share_one(world: World, rng: random.Random) -> None:
     alive = [machine for machine in world.fleet.machines.values() if machine.alive]
     if alive:
         chosen = rng.choice(alive)
-        world.share(chosen.id, rng.randint(1, chosen.gpus))
+        world.fleet.share(chosen.id, rng.randint(1, chosen.gpus))
 
 
 def lose_one(world: World, rng: random.Random) -> None:
     alive = [machine.id for machine in world.fleet.machines.values() if machine.alive]
     if alive and world.up:
-        world.lose(rng.choice(alive))
+        world.fleet.lose(rng.choice(alive))
 
 
 def check_accounts(world: World, state: State) -> None:

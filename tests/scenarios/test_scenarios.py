@@ -63,7 +63,7 @@ def killed_daemon(facts: MakeFacts) -> World:
 
 def lost_instance(facts: MakeFacts) -> World:
     world = plain(facts)
-    world.at(12.0, lambda: world.lose(next(iter(world.fleet.machines))))
+    world.at(12.0, lambda: world.fleet.lose(next(iter(world.fleet.machines))))
     return world
 
 
@@ -108,8 +108,8 @@ def spot_notice(facts: MakeFacts) -> World:
         made,
         Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 20.0 / gpus, boot=exactly(30.0)),
     )
-    world.at(80.0, lambda: world.notice("m2.1", "interruption", 200.0))
-    world.at(200.0, lambda: world.lose("m2.1"))
+    world.at(80.0, lambda: world.fleet.notice("m2.1", "interruption", 200.0))
+    world.at(200.0, lambda: world.fleet.lose("m2.1"))
     return world
 
 
@@ -118,7 +118,7 @@ def lost_node(facts: MakeFacts) -> World:
     replacement.
     """
     world = several(facts, SLOW)
-    world.at(100.0, lambda: world.lose("m2.1"))
+    world.at(100.0, lambda: world.fleet.lose("m2.1"))
     return world
 
 

@@ -51,7 +51,7 @@ class Ending:
     """How the script is being ended."""
 
     asked_at: float  # when it was asked for, seconds of the monotonic clock
-    told: bool = False  # whether the script has received its signal
+    signalled: bool = False  # whether the script has received its signal
     saved: bool = False  # whether it has saved since it was asked for
 
 
@@ -77,17 +77,17 @@ class Observer:
         # reports that were known just before the last save was seen, and once it stood
         self._at_save = (self._used, self._used)
         self._before_read = self._used  # reports that were known before the logs were last read
-        self._has_told = False
+        self._has_reported = False
         self._pace = Pace()
         self._best: Optional[float] = attempt.worth(self._reports.metrics) if units else None
         self._saved_at: Optional[float] = None
         self._between_s: Optional[float] = None
         self._ending: Optional[Ending] = None
-        self._failed_at: Optional[float] = None
-        self._told_out = ""
-        # checkpoints that the agent was not told of, with the seconds that each took
-        self._untold: Dict[str, float] = {}
-        self._told_at = -math.inf
+        self._failed_at = -math.inf
+        self._warned_out = ""
+        # checkpoints that were not reported yet, with the seconds that each took
+        self._unreported: Dict[str, float] = {}
+        self._reported_at = -math.inf
         self._missed = 0  # states since the last checkpoint that were wanted and could not be taken
 
     def observe(self) -> None:
@@ -98,7 +98,7 @@ class Observer:
             began = time.monotonic()
             self._read(self._lines.new())
             self._look_at_saved()
-            self._tell_saved()
+            self._report_saved()
             self._see_to_end()
             is_fast = self._ending is not None or self._watch.is_busy
             rest_s = max(FAST_POLL_S, LOOK_SHARE * (time.monotonic() - began))
@@ -106,13 +106,13 @@ class Observer:
         status = ""
         with contextlib.suppress(OSError):
             status = ended.read_text().strip()
-        was_cut = status != "0" or (self._ending is not None and self._ending.told)
+        was_cut = status != "0" or (self._ending is not None and self._ending.signalled)
         self._read(self._lines.rest(was_cut=was_cut))
-        self._tell(self._reports.complete())
+        self._report(self._reports.complete())
         if status:
             self._look_last(status)
-        self._told_at = -math.inf
-        self._tell_saved()
+        self._reported_at = -math.inf
+        self._report_saved()
 
     def _restore(self, name: Optional[str]) -> int:
         """Go on from the checkpoint of this name; return its number, 0 if there is none."""
@@ -137,18 +137,19 @@ class Observer:
     def _read(self, lines: Iterable[Line]) -> None:
         self._before_read = self._reports.epoch
         for line in lines:
-            self._tell(self._reports.take(line, time.monotonic()))
-        self._tell(self._reports.late(time.monotonic()))
+            self._report(self._reports.take(line, time.monotonic()))
+        self._report(self._reports.late(time.monotonic()))
 
-    def _tell(self, made: Iterable[None]) -> None:
+    def _report(self, made: Iterable[None]) -> None:
         for _ in made:
-            first = {} if self._has_told else {"line": self._reports.text.strip()[:MOST_OF_LINE]}
-            self._has_told = True
+            line = self._reports.text.strip()[:MOST_OF_LINE]
+            first = {} if self._has_reported else {"line": line}
+            self._has_reported = True
             self._attempt.tell(
                 "report",
                 epoch=self._reports.epoch,
                 metrics=self._reports.metrics,
-                unit_s=self._notices_after_s(),
+                unit_s=self._between_s if self._saves_often() else 0.0,
                 **first,
             )
             self._doubt()
@@ -160,10 +161,9 @@ class Observer:
         for name in self._reports.unprinted:
             self._attempt.tell("warning", about="constraint", why=UNPRINTED.format(name))
 
-    def _notices_after_s(self) -> float:
-        """Return how long the script may take until it saves again, if it is given that time."""
-        between_s = self._between_s
-        return between_s if between_s is not None and between_s <= WORTH_WAITING_S else 0.0
+    def _saves_often(self) -> bool:
+        """Return whether the script may save once more when it must end."""
+        return self._between_s is not None and self._between_s <= WORTH_WAITING_S
 
     def _now(self) -> SoFar:
         """Return how far the trial has come. A save without a new report has no metric: what was
@@ -209,7 +209,9 @@ class Observer:
         before, self._seen = self._seen, saved
         is_too_fast = self._watch.settles_s < FAST_POLL_S  # to be seen as it stands
         if before is not None and before.is_closed and self._is_wanted(self._now()):
-            self._note_missed(before)
+            self._missed += 1
+            if self._missed == MISSED + len(before.signature) * MISSED:
+                self._attempt.tell("warning", why=MISSING.format(before.path))
         if before is not None and self._watch.is_more_of(before, saved, self._standing is None):
             self._standing = None
             return
@@ -220,21 +222,21 @@ class Observer:
         self._used = self._at_save[0 if is_quick else 1]
         if self._reports.waits:  # that report is of this save, not the one before it
             if self._reports.is_sparse:
-                self._tell(self._reports.complete())
+                self._report(self._reports.complete())
             else:
                 is_too_fast = False
         self._at_save = (self._before_read, self._reports.epoch)
         self._standing = self._now() if is_too_fast else None
-        self._note_save()
-
-    def _note_missed(self, before: Saved) -> None:
-        self._missed += 1
-        if self._missed == MISSED + len(before.signature) * MISSED:
-            self._attempt.tell("warning", why=MISSING.format(before.path))
+        now = time.monotonic()
+        if self._saved_at is not None:
+            self._between_s = now - self._saved_at
+        self._saved_at = now
+        if self._ending is not None:
+            self._ending.saved = True
 
     def _is_left(self, before: Saved, saved: Saved) -> bool:
-        """Return whether to keep the save before, which is whole since the script has gone on to
-        the next of its kind: `step_4` after `step_3`.
+        """Return whether to keep `before`, whole since the script went on: `step_4` after
+        `step_3`.
         """
         standing = self._standing
         wanted = follows(before, saved) and standing is not None and self._is_wanted(standing)
@@ -262,27 +264,16 @@ class Observer:
         )
 
     def _is_wanted(self, standing: SoFar) -> bool:
-        """Return whether a checkpoint should be written now; never before the first report, since
-        it could not be compared.
+        """Return whether to write a checkpoint now; none before a report, as it cannot be
+        compared.
         """
-        if standing.epoch == 0 or self._has_just_failed():
+        if standing.epoch == 0 or time.monotonic() - self._failed_at < AGAIN_S:
             return False
         if self._ending is not None or self._pace.save_due(self._attempt.every_s):
             return True
         worth = self._attempt.worth(standing.metrics)
         is_better = worth is not None and (self._best is None or worth > self._best)
         return is_better and self._pace.save_due(0.0)
-
-    def _has_just_failed(self) -> bool:
-        return self._failed_at is not None and time.monotonic() - self._failed_at < AGAIN_S
-
-    def _note_save(self) -> None:
-        now = time.monotonic()
-        if self._saved_at is not None:
-            self._between_s = now - self._saved_at
-        self._saved_at = now
-        if self._ending is not None:
-            self._ending.saved = True
 
     def _carry(self, saved: Saved, standing: SoFar) -> None:
         began = time.monotonic()
@@ -294,28 +285,29 @@ class Observer:
             return
         if name is None:
             return
-        if self._carrier.out not in ("", self._told_out):
-            self._told_out = self._carrier.out
-            _say(self._told_out)
-            self._attempt.tell("warning", why=self._told_out)
+        if self._carrier.out not in ("", self._warned_out):
+            self._warned_out = self._carrier.out
+            _say(self._warned_out)
+            self._attempt.tell("warning", why=self._warned_out)
         self._carried, self._missed = saved, 0
         worth = self._attempt.worth(standing.metrics)
         if worth is not None and (self._best is None or worth > self._best):
             self._best = worth
-        self._untold[name] = self._pace.saved(began)
-        self._tell_saved()
+        self._unreported[name] = self._pace.saved(began)
+        self._report_saved()
 
-    def _tell_saved(self) -> None:
+    def _report_saved(self) -> None:
         """Report new checkpoints, at most every `BEST_EVERY_S`, since the store takes its time;
         those that better ones have replaced are gone.
         """
         now = time.monotonic()
-        if not self._untold or (now - self._told_at < BEST_EVERY_S and self._ending is None):
+        is_early = now - self._reported_at < BEST_EVERY_S and self._ending is None
+        if is_early or not self._unreported:
             return
-        for name, save_s in self._untold.items():
+        for name, save_s in self._unreported.items():
             if (self._attempt.checkpoints / f"{name}.json").exists():
                 self._attempt.tell("checkpoint", name=name, save_s=save_s)
-        self._untold, self._told_at = {}, now
+        self._unreported, self._reported_at = {}, now
 
     # ------------------------------------------------------------ the end
 
@@ -325,15 +317,15 @@ class Observer:
             if not self._attempt.is_to_stop():
                 return
             self._ending = Ending(time.monotonic())
-        if not self._ending.told and not self._will_soon_save(self._ending):
-            self._ending.told = True
+        if not self._ending.signalled and not self._will_soon_save(self._ending):
+            self._ending.signalled = True
             for process in self._processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGTERM)
 
     def _will_soon_save(self, ending: Ending) -> bool:
         """Return whether the script will soon have saved, or a save of it will soon be taken."""
-        is_worth = self._between_s is not None and self._between_s <= WORTH_WAITING_S
+        is_worth = self._saves_often()
         soon_s = 1 + (1.5 * self._between_s if is_worth and self._between_s else 0.0)
         saved = self._watch.look() if self._watches else None
         if saved is not None and not self._is_carried(saved) and self._reports.epoch:
@@ -353,9 +345,7 @@ class Observer:
         return any(map(_is_alive, ranks))
 
     def _processes(self) -> List[int]:
-        """Return the processes that run the script: those that torchrun has started, or the first
-        one.
-        """
+        """Return the processes that run the script: those of torchrun, or the first one."""
         ranks = _children(self._launcher) if self._by_torchrun else []
         return ranks or [self._launcher]
 

@@ -41,8 +41,8 @@ class Carrier:
         self.out = ""
 
     def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:
-        """Write a checkpoint of a save; return its name, None if the save changed meanwhile. Raises
-        `OSError` if it cannot be written.
+        """Write a checkpoint; return its name, None if the save changed meanwhile. Raises
+        `OSError`.
         """
         folder = self._attempt.checkpoints
         folder.mkdir(parents=True, exist_ok=True)

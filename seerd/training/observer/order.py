@@ -30,9 +30,7 @@ class SaveOrder:
         self._is_numbered = False
 
     def note(self, before: State, now: State) -> None:
-        """Learn from the change of a folder: it has changed, another one came after it, or it is
-        the first one (`NOTHING` before it).
-        """
+        """Learn from a folder that changed, came after another one, or after `NOTHING`."""
         old, new = self._written(before), self._written(now)
         gone = old.keys() - new.keys()
         is_other = before[0] != now[0]

@@ -44,9 +44,7 @@ class Lines:
         self._rewritten: Set[Path] = set()
 
     def new(self) -> Iterator[Line]:
-        """Yield the whole lines since the last call, and the text of a line that is being
-        rewritten, unless it has just been written to.
-        """
+        """Yield the new whole lines, and the text of a line being rewritten that is at rest."""
         for path in self._find():
             new = self._read(path)
             data = OTHER_BAR.sub(rb"\r\1\r", self._rests.get(path, b"") + new)
@@ -119,9 +117,7 @@ class Reports:
         self._seen = {name: value for name, value in metrics.items() if name in self._patterns}
 
     def take(self, line: Line, now: float) -> Iterator[None]:
-        """Read a line; yield after each report that it completes. `now`: seconds of the monotonic
-        clock.
-        """
+        """Read a line; yield after each report that it completes. `now`: monotonic seconds."""
         if line.text.startswith(OURS):
             return
         numbers: Dict[str, Any] = dict(self._numbers(line.text))
@@ -152,8 +148,7 @@ class Reports:
             return
         self.epoch += 1
         self.metrics = {**self._seen, self._metric: self._next}
-        counts = self._next if self._attempt.allows(self.metrics) else None
-        self.recent = [*self.recent, counts][-self._attempt.smooth :]
+        self.recent = self._attempt.recent(self.recent, self.metrics)
         self.text, self._waits_since = self._next_text, None
         self._fresh.clear()
         yield
@@ -170,9 +165,7 @@ class Reports:
 
     @property
     def saved_metrics(self) -> Dict[str, Optional[float]]:
-        """The metrics of the last report as a checkpoint has them: the one that counts is the mean
-        of the last `smooth` reports.
-        """
+        """The last report's metrics in a checkpoint: the one that counts is a mean (`smooth`)."""
         return {**self.metrics, self._metric: mean_of(self.recent)} if self.recent else {}
 
     def _numbers(self, text: str) -> Iterator[Tuple[str, Optional[float]]]:

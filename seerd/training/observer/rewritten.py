@@ -34,9 +34,7 @@ class RewrittenLine:
         self._is_rewritten = self._is_cleared = self._has_ended = False
 
     def refresh(self, text: str, number: Any, now: float) -> bool:
-        """Note that the line shows this, and is rewritten next; return whether the number (None:
-        not finite) counts.
-        """
+        """Note that the line shows this until it is rewritten; return whether the number counts."""
         self._is_cleared = not text.strip()
         if self._is_cleared:
             self._since = math.inf

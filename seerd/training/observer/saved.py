@@ -67,7 +67,8 @@ class Watch:
 
     def look(self) -> Optional[Saved]:
         """Return the script's last save; None if there is none."""
-        state = max(map(self._measured, self._matching()), key=_changed, default=None)
+        paths = self._work.glob(self._pattern) if self._pattern else ()
+        state = max(map(self._measured, paths), key=_changed, default=None)
         if self._sees_first is None:
             self._sees_first = state is None or _changed(state)[0] < self._began_ns
         if state is None or not state[1]:
@@ -106,9 +107,7 @@ class Watch:
         return min(BESIDE_PRINT_S, self.stands_s / 3)
 
     def may_be_whole(self, saved: Saved) -> bool:
-        """Return whether it is worth copying: unchanged for long enough and not open for writing,
-        or its copy will show.
-        """
+        """Return whether it is worth copying: quiet and closed, or its copy will show."""
         if self.shows(saved):
             return True
         return saved.age_s() >= self.quiet_s(saved) and saved.is_closed
@@ -166,8 +165,8 @@ class Watch:
         return saved.is_closed and self._order.is_complete((saved.path, saved.signature))
 
     def quiet_s(self, saved: Saved) -> float:
-        """Return for how many seconds it must be unchanged: at most half the time that a save
-        stands, once that is known.
+        """Return for how many seconds it must be unchanged: at most half the time that it
+        stands.
         """
         if not (self._work / saved.path).is_dir():
             return min(FILE_QUIET_S, self.stands_s / 2) if self._sees else KNOWN_QUIET_S
@@ -190,9 +189,6 @@ class Watch:
             return before.age_s() < self.quiet_s(before)
         (_, old, shorter, _), (_, new, longer, _) = before.signature[0], saved.signature[0]
         return is_young and old == new and shorter < longer
-
-    def _matching(self) -> List[Path]:
-        return list(self._work.glob(self._pattern)) if self._pattern else []
 
     def _measured(self, path: Path) -> Tuple[str, Signature]:
         paths: Dict[Path, Callable[[Path], os.stat_result]] = {path: os.stat}
