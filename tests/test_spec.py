@@ -534,7 +534,7 @@ def test_a_script_that_does_not_import_seerd(folder: Path) -> None:
     )
     assert load(folder, GOOD).train.observed is None
     constrained = OBSERVED.replace('mode = "max"', 'mode = "max", constraint = "latency < 3"', 1)
-    with pytest.raises(SpecError, match="no pattern for 'latency', so nobody would report it"):
+    with pytest.raises(SpecError, match="no pattern for 'latency', so nothing would report it"):
         load(folder, constrained)
     table = 'report = { accuracy = "acc (.*)", loss = "loss (.*)" }'
     each = load(folder, OBSERVED.replace("report = 'acc(?:uracy)?[=: ]+([0-9.]+)'", table))
