@@ -201,7 +201,7 @@ self._queue.put(
         "a run that is resumed goes by the wall clock",
         "setting the coordinator's clock changes no limit and no bill",
         "clock.origin_of",
-        "None if known is None else round(_zero.get(began_at) + known[0], 6)",
+        "None if times is None else round(_zero.get(began_at) + times[0], 6)",
         "None",
         ("tests/shell/test_clock.py",),
     ),
