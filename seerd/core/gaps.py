@@ -79,7 +79,7 @@ def add_lost(
 
 def _charge_lost(state: State, since_s: float, until_s: float) -> None:
     """Charge lost events as all GPUs of the run, less those that are charged anyway."""
-    state.clock.gap_s = state.now
+    state.clock.gap_s = state.now  # from now on ids are above those of lost events
     until_s = state.ledger.least_s = min(until_s, state.now)
     cluster, most = state.facts.cluster, state.facts.problem.limits.max_gpus
     size = cluster.gpus_per_instance
