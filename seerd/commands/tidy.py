@@ -16,6 +16,7 @@ import typer
 from seerd.commands.common import tell
 from seerd.commands.options import Consent
 from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
 from seerd.runs import reading, wiring
 from seerd.runs.runs import can_go_on, lacks_its_model
@@ -88,14 +89,17 @@ def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
         state, origin = reading.read_with_origin(folder)
     except JournalError:
         return None
-    is_useful = state.phase is not RunPhase.OVER or lacks_its_model(state) or can_go_on(state)
     is_new = time.time() - origin - state.now < older_than_s
-    if is_useful or is_new or unstored(folder, state):
+    if not _cannot_go_on(state) or is_new or unstored(folder, state):
         return None
     outside, stays = _store_elsewhere(folder)
     paths = tuple(path for path in (folder.store, folder.instances, *outside) if path.is_dir())
     size = disk.size_of(paths)
     return Freed(folder, paths, size, stays) if size else None
+
+
+def _cannot_go_on(state: State) -> bool:
+    return state.phase is RunPhase.OVER and not lacks_its_model(state) and not can_go_on(state)
 
 
 def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:
