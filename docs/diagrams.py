@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from inspect import getdoc
+from inspect import getdoc, getsource
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,8 +46,9 @@ def _section(title: str, moves: Mapping[Phase, frozenset[Phase]]) -> str:
     for old, ways in moves.items():
         lines += [f"    {old} --> {new}" for new in sorted(ways)] or [f"    {old} --> [*]"]
     diagram = ["```mermaid", "stateDiagram-v2", *lines, "```", ""]
-    said = re.sub(r"^(\w+) {2,}", r"- `\1`: ", getdoc(type(first)) or "", flags=re.MULTILINE)
-    return "\n".join([f"## {title}", "", said, "", *diagram])
+    meanings = re.findall(r'= "(\w+)"  # (.+)', getsource(type(first)))
+    phases = [f"- `{phase}`: {meaning}" for phase, meaning in meanings]
+    return "\n".join([f"## {title}", "", getdoc(type(first)) or "", "", *phases, "", *diagram])
 
 
 if __name__ == "__main__":

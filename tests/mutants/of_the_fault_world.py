@@ -213,7 +213,7 @@ ENDURING = (
         "Ledger.end",
         "at_s if at_s >= charge.since_s else max(now_s, charge.since_s)",
         "max(at_s, charge.since_s)",
-        (f"{DAMAGED}[52000148]",),
+        ("tests/core/test_ledger.py",),
     ),
     Mutant(
         "a damaged last line of an agent's journal counts as torn",
