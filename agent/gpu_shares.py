@@ -1,4 +1,4 @@
-"""How many GPUs each run gets of those that several want, by weight: what `seerd.planner.sharing`
+"""How many GPUs each run gets of those that several want, by weight: what `seerd.planner.dividing`
 computes, for agents, which have no planner. Each agent gets the same result from the same runs.
 """
 

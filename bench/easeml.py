@@ -29,7 +29,7 @@ from bench.many import figures
 from bench.many.play import PAPERS, Game, Strategy, play
 from bench.many.priors import from_quality_vectors, from_rows
 from bench.many.tables import Table, synthetic, tables
-from seerd.planner.finite_gp import Floats
+from seerd.planner.gp_ucb import Floats
 
 SYNTHETIC = ((0.01, 0.1), (0.01, 1.0), (0.5, 0.1), (0.5, 1.0))
 RUNS_UPTO = 0.5

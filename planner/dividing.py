@@ -1,16 +1,150 @@
 """How many GPUs each of several jobs gets, by each way of sharing: whole steps of its smallest
 trial, and never more than it can use.
+
+Fair shares are water-filling by weight (Li et al., ASHA, MLSys '20, section 5.3). The agent has its
+own (`agent.gpu_shares`), as it imports nothing of the planner's; a test compares the two.
+What a job may still gain is expected from its results alone, so that jobs under any policy can be
+compared (Li et al., Ease.ml, VLDB '18, sections 4.1 to 4.4): its regret is taken to fall like 1/t
+with its GPU time t. Then what its best result has risen by since a part f of that time is 1/f - 1
+times the regret that is left; the mean over several f is steadier than any one.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
-from seerd.planner.job_offers import Prospect
-from seerd.planner.model import Sharing
+from seerd.planner.model import PlannedJob, Sharing, View
 from seerd.planner.serving import Freeze, Offer, greedy, round_robin, watched
-from seerd.planner.sharing import Claim, fair_shares
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a job may have."""
+
+    job: str
+    cap: int  # the most GPUs that it can use, at least 0
+    weight: float = 1.0  # its share beside that of others, above 0
+    least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
+
+
+def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
+    """Divide whole GPUs by weight. What a job cannot use goes to the others; what rounding leaves,
+    to the largest remainders. Of jobs below their smallest step those furthest below have none, one
+    after the other; what is left goes to jobs that it is enough for.
+    """
+    able = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
+    shares = _whole(gpus, able)
+    while short := [claim for claim in able if 1 < claim.least > shares[claim.job]]:
+        able.remove(max(reversed(short), key=lambda claim: _lack(claim, shares)))
+        shares = _whole(gpus, able)
+    for claim in _heaviest(claims):
+        left = gpus - sum(shares.values())
+        if claim.job not in shares and claim.least <= min(left, claim.cap):
+            shares[claim.job] = min(left, claim.cap)
+    return {claim.job: shares.get(claim.job, 0) for claim in claims}
+
+
+def water_level(gpus: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
+    """Divide GPUs by weight as if they could be split, up to each job's cap."""
+    exact = {claim.job: Fraction(claim.cap) for claim in claims}
+    left, open_ = Fraction(gpus), list(claims)
+    while open_:
+        level = left / sum(Fraction(claim.weight) for claim in open_)
+        full = [claim for claim in open_ if claim.cap <= level * Fraction(claim.weight)]
+        if not full:
+            return exact | {claim.job: level * Fraction(claim.weight) for claim in open_}
+        left -= sum(claim.cap for claim in full)
+        open_ = [claim for claim in open_ if claim not in full]
+    return exact
+
+
+def _whole(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
+    """Round exact shares to whole GPUs by largest remainders; among equals the heavier is first."""
+    exact = water_level(gpus, claims)
+    shares = {job: int(share) for job, share in exact.items()}
+    left = int(sum(exact.values())) - sum(shares.values())
+    order = sorted(_heaviest(claims), key=lambda claim: shares[claim.job] - exact[claim.job])
+    for claim in order[:left]:
+        shares[claim.job] += 1
+    return shares
+
+
+def _heaviest(claims: Sequence[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: -claim.weight)
+
+
+def _lack(claim: Claim, shares: Mapping[str, int]) -> tuple[float, float, int]:
+    """Return how far a job is below its smallest step; among equals the lightest lacks most."""
+    return (1 - shares[claim.job] / claim.least, -claim.weight, claim.least)
+
+
+PARTS = 0.25, 0.5, 0.75  # parts of a job's results after which its best result is looked at
+FEW = 8  # a job with fewer results has not shown yet what may be gained
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What is expected of a job. Results are in units of the metric where all jobs have the same
+    one; else of how far a job's best result is above its median trial.
+    """
+
+    job: str
+    best: float | None = None  # its best result so far, larger is better; None: too few results
+    regret: float = 0.0  # how much better it may become, by its weight
+    spent_gpu_s: float = 0.0  # GPU-seconds that it has had
+
+    def regret_after(self, gpu_s: float) -> float:
+        """Return the regret that is expected after so many GPU-seconds more."""
+        return self.regret * self.spent_gpu_s / (self.spent_gpu_s + gpu_s)
+
+
+def prospects(
+    jobs: Sequence[PlannedJob], views: Mapping[str, View], spent: Mapping[str, float]
+) -> list[Prospect]:
+    """Return what is expected of each job, or the largest regret seen; `spent`: its GPU-seconds."""
+    alike = len({(job.metric, job.mode) for job in jobs}) == 1
+    seen = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
+    most = max((prospect.regret for prospect in seen if prospect.best is not None), default=1.0)
+    return [
+        Prospect(p.job, None, most, max(1.0, p.spent_gpu_s)) if p.best is None else p for p in seen
+    ]
+
+
+def _prospect(job: PlannedJob, view: View, spent_gpu_s: float, *, alike: bool) -> Prospect:
+    sign = _sign(view)
+    results = [
+        value
+        for _, value in sorted(
+            (report.at_s, sign * report.metric)
+            for trial in view.trials.values()
+            for report in trial.history
+            if report.metric is not None
+        )
+    ]
+    if len(results) < FEW or not spent_gpu_s:
+        return Prospect(job.id, spent_gpu_s=spent_gpu_s)
+    best, unit = max(results), 1.0 if alike else _spread(view)
+    regrets = [(best - max(results[: int(len(results) * part)])) / (1 / part - 1) for part in PARTS]
+    regret = job.weight * statistics.fmean(regrets) / unit
+    return Prospect(job.id, best / unit, regret, spent_gpu_s)
+
+
+def _spread(view: View) -> float:
+    """Return how far the best result is above the best of the median trial; 1 if it is not."""
+    bests = [
+        max(results)
+        for trial in view.trials.values()
+        if (results := [_sign(view) * r.metric for r in trial.history if r.metric is not None])
+    ]
+    return max(bests) - statistics.median(bests) or 1.0
+
+
+def _sign(view: View) -> float:
+    return 1.0 if view.mode == "max" else -1.0
+
 
 FLOOR = 0.5  # the part of its fair share that every job keeps, whatever it offers
 

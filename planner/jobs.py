@@ -3,7 +3,7 @@
 A job's policy plans its share as if it were a run of its own. When the share changes, rounds by the
 clock are planned anew for what is left (`renewed`); others go on with more or fewer GPUs.
 
-fair         GPUs are divided by weight up to what each job can use (`seerd.planner.sharing`)
+fair         GPUs are divided by weight up to what each job can use (`seerd.planner.dividing`)
 round-robin  one by one in turn (Li et al., Ease.ml, VLDB '18, section 4.2)
 greedy       one by one to the job whose regret is expected to fall most by it (section 4.3)
 hybrid       greedy until that is frozen, then in turn (section 4.4)
@@ -21,9 +21,8 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from seerd.planner.caching import IndexCache
-from seerd.planner.dividing import Dividing, divided
+from seerd.planner.dividing import Claim, Dividing, Prospect, divided, prospects
 from seerd.planner.fixed_cluster import fixed_cluster
-from seerd.planner.job_offers import Prospect, prospects
 from seerd.planner.job_parts import (
     by_job,
     changes_of,
@@ -47,7 +46,6 @@ from seerd.planner.model import (
     View,
 )
 from seerd.planner.policies import BY_THE_CLOCK, named
-from seerd.planner.sharing import Claim
 
 # shares are divided again after so many seconds at least, and at most so often in a run
 WHILE_S, WHILES = 30.0, 40

@@ -21,7 +21,7 @@ from functools import partial
 
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
 from seerd.planner.caching import per_problem
-from seerd.planner.draft import PlanDraft, diverged
+from seerd.planner.draft import PlanDraft, SearchMemory, Turn, diverged, read_search
 from seerd.planner.draws import added_for, draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Memory, recall
@@ -37,12 +37,19 @@ from seerd.planner.model import (
     Tried,
     View,
 )
-from seerd.planner.narrowing import ElasticRound, outlined, rounds_of
 from seerd.planner.ranking import compared, metric_at, rank
 from seerd.planner.surrogate import RungResult, propose
-from seerd.planner.turns import SearchMemory, Turn, read_search
 from seerd.planner.unpaused import longest_training
-from seerd.planner.windows import FINALISTS, LOOK, Windows, first_look, windows_of
+from seerd.planner.windows import (
+    FINALISTS,
+    LOOK,
+    ElasticRound,
+    Windows,
+    first_look,
+    outlined,
+    rounds_of,
+    windows_of,
+)
 
 LEARNS = 12
 AT_RANDOM = 0.2  # the share of configurations that are drawn at random even so

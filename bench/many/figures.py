@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.many.play import Course
-from seerd.planner.finite_gp import Floats
+from seerd.planner.gp_ucb import Floats
 
 SHARES = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 601)])
 """Shares of the cost, or of the runs, at which curves are known."""

@@ -23,8 +23,7 @@ from bench.many.rules import (
     tightened,
 )
 from bench.many.tables import Table
-from seerd.planner.finite_gp import Floats, Prior, before_results
-from seerd.planner.gp_ucb import beta, chosen, upper_bounds
+from seerd.planner.gp_ucb import Floats, Prior, before_results, beta, chosen, upper_bounds
 from seerd.planner.serving import (
     Freeze,
     Offer,

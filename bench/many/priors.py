@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seerd.planner.finite_gp import Floats, Prior
+from seerd.planner.gp_ucb import Floats, Prior
 
 SCALES = np.geomspace(0.25, 16.0, 10)
 """Length scales that are tried, as multiples of the typical distance of two candidates."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from seerd.planner.finite_gp import Floats, Posterior
+from seerd.planner.gp_ucb import Floats, Posterior
 from seerd.planner.serving import Freeze, Offer, Rule, greedy, round_robin
 
 FREEDOM = 5

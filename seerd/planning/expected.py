@@ -11,9 +11,8 @@ from itertools import pairwise
 from seerd.planner.asha import places, sizes
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.model import Impossible, Outline, Problem, View
-from seerd.planner.narrowing import rounds_of
 from seerd.planner.profile import JobProfile, Profile
-from seerd.planner.windows import Windows, first_look, windows_of
+from seerd.planner.windows import Windows, first_look, rounds_of, windows_of
 from seerd.units import count, format_duration
 
 

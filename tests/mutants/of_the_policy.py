@@ -543,7 +543,7 @@ SEARCHING = (
     Mutant(
         "rounds of rented GPUs may take more than the budget",
         "a plan is within its limits",
-        "planner.narrowing.rounds_of",
+        "planner.windows.rounds_of",
         "sum(round_.gpu_s for round_ in made) <= limits.budget_gpu_s",
         "True",
         ("tests/planner/test_narrowing.py::test_rounds_fill_the_time_and_keep_to_the_budget",),

@@ -14,8 +14,16 @@ from scipy.stats import t as student
 
 from bench.many.priors import from_quality_vectors, from_rows
 from bench.many.rules import FREEDOM, doubting, expected_improvement
-from seerd.planner.finite_gp import Posterior, Prior, before_results, from_configurations
-from seerd.planner.gp_ucb import DELTA, beta, chosen, upper_bounds
+from seerd.planner.gp_ucb import (
+    DELTA,
+    Posterior,
+    Prior,
+    before_results,
+    beta,
+    chosen,
+    from_configurations,
+    upper_bounds,
+)
 
 
 def prior(size: int, seed: int = 0, noise: float = 0.01, rank: int | None = None) -> Prior:

@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 
 from bench.testbed.policy_world import FakeTrial, problem
-from seerd.planner.dividing import Dividing, divided
-from seerd.planner.job_offers import FEW, Prospect, prospects
+from seerd.planner.dividing import FEW, Claim, Dividing, Prospect, divided, prospects
 from seerd.planner.job_parts import by_job, changes_of, in_the_run, memory_of, own_left
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, Compared, Limits, Mode, NewTrial, Plan, PlannedJob, View
-from seerd.planner.sharing import Claim
 
 
 def job(name: str, mode: Mode = "max", **more: object) -> PlannedJob:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.many.priors import FEW, filled, from_quality_vectors, from_rows
-from seerd.planner.finite_gp import from_configurations
+from seerd.planner.gp_ucb import from_configurations
 
 NAN = math.nan
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, problem
 from seerd.planner.model import Limits, Problem, View
-from seerd.planner.narrowing import SHORT, outlined, rounds_of
 from seerd.planner.seer_plus import SEER_PLUS
+from seerd.planner.windows import SHORT, outlined, rounds_of
 
 
 def rented(

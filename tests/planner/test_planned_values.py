@@ -29,7 +29,6 @@ from seerd.planner.allocations import (
 from seerd.planner.clouds import INSTANCE_TYPES, UNPRICED_GPUS, assumed, boot_limit_s
 from seerd.planner.draft import settled
 from seerd.planner.dynamic_programming import Aim, search
-from seerd.planner.finite_gp import from_configurations
 from seerd.planner.forecast import (
     Forecast,
     Spread,
@@ -37,6 +36,7 @@ from seerd.planner.forecast import (
     forecast_outline,
     forecast_stages,
 )
+from seerd.planner.gp_ucb import from_configurations
 from seerd.planner.model import (
     ClusterFacts,
     Group,
@@ -48,13 +48,13 @@ from seerd.planner.model import (
     Report,
     Stage,
 )
-from seerd.planner.narrowing import rounds_of
 from seerd.planner.parameter import Parameter, ends
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.ranking import compared, metric_at, rank, seconds_per_report, standing_at
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.scaling import BUNDLED
 from seerd.planner.stages import WorkStage, halving_rungs, work_stages
+from seerd.planner.windows import rounds_of
 from tests.digests import plain
 from tests.planner.spaces import MIXED
 

@@ -10,12 +10,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.planner.dividing import FLOOR, Dividing, divided
-from seerd.planner.job_offers import Prospect
+from seerd.planner.dividing import FLOOR, Claim, Dividing, Prospect, divided, fair_shares
 from seerd.planner.job_table import JobTerms, ShareTable, read_table
 from seerd.planner.model import Sharing
 from seerd.planner.serving import Freeze
-from seerd.planner.sharing import Claim, fair_shares
 
 SHARINGS: list[Sharing] = ["fair", "greedy", "round-robin", "hybrid", "worst-first"]
 NAMES = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)
