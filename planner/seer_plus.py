@@ -8,7 +8,7 @@ the window ends. In window k, from 0, trials that have not come to rung k wait. 
 the best trials of the highest rung share the GPUs: four, then two, then one. Trials take turns,
 except where a stopped trial begins anew. Configurations are random until `LEARNS` trials have come
 to the first rung, then four in five are by `surrogate`. Where instances are rented and the time is
-short, rounds of ever fewer GPUs take the place of windows (`narrowing`).
+short, rounds of ever fewer GPUs take the place of windows.
 """
 
 from __future__ import annotations

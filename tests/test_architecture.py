@@ -380,9 +380,9 @@ def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
         "fixed_cluster",
         "hyperband",
         "job_parts",
-        "narrowing",
         "renewed",
         "seer_capped",
+        "windows",
     }
 
 
