@@ -43,13 +43,28 @@ have names of their own.
 PATIENCE_S = 120.0
 
 
+def _connected(path: Path) -> socket.socket:
+    """Connect to a socket, whose file is there a moment before its agent listens."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(PATIENCE_S)
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            if not isinstance(error, ConnectionRefusedError) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return connection
+
+
 class Client:
     """A daemon's side of one connection; `facts` are those that have come so far."""
 
     def __init__(self, folder: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(PATIENCE_S)
-        self._socket.connect(str(folder / "agent.sock"))
+        self._socket = _connected(folder / "agent.sock")
         self._lines = self._socket.makefile("rb")
         self.facts: list[Any] = []
 

@@ -45,7 +45,9 @@ class Lifetime:
 
 
 class Cloud:
-    """AWS as one set of credentials sees it in one region. Use it as a context, or call `close`."""
+    """AWS as one set of credentials sees it in one region. Use it as a context, or call `close`.
+    Methods raise `AwsError`.
+    """
 
     def __init__(self, region: str | None = None) -> None:
         self._wanted = region

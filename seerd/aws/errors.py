@@ -169,7 +169,10 @@ MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
         "AccessDenied",
         "perform: kms:",
         ErrorKind.DENIED,
-        "the bucket's key may not be used by your credentials; permit what AWS names, on that key",
+        (
+            "the bucket is encrypted with a key that your credentials may not use; permit what AWS "
+            "names, on that key"
+        ),
     ),
 )
 """Codes that mean something else when AWS's message has these words."""

@@ -41,7 +41,9 @@ class Keys:
         return self._pair(_host_file(token))
 
     def asked(self, token: str) -> float | None:
-        """Return when this launch's key was made, before its first request; None: never."""
+        """Return when this launch's key was made (seconds since 1970), before its first request;
+        None: never.
+        """
         path = self.folder / _host_file(token)
         return path.stat().st_mtime if path.exists() else None
 

@@ -22,7 +22,7 @@ LIMITS = {
     "describe_instances": (50.0, 10.0),
 }
 """What a bucket holds and how many tokens come back in a second. EC2's own are 5 and 2, 100 and 5,
-100 and 20; RunInstances has little to spare, since calls do not arrive as evenly as they are sent.
+100 and 20; something is left of each, since calls do not arrive as evenly as they are sent.
 """
 FIRST_S, LONGEST_S = 0.2, 10.0
 BURST, PER_S = 40.0, 4.0
@@ -66,8 +66,9 @@ class Bucket:
 
 
 class Retries:
-    """The budget of repetitions of one lane: each takes a token, and waits for one when there is
-    none (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
+    """The budget of repetitions of one lane. A first try is free; each repetition takes a token,
+    and waits for one if there is none: after a burst AWS sees at most `PER_S` a second
+    (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
     """
 
     def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:

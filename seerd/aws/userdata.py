@@ -24,7 +24,9 @@ LIMIT = 16 * 1024
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html).
 """
 
-ORPHAN_TIMEOUT_S = 600  # an instance without an agent for so many seconds powers itself off
+# an instance without an agent for so many seconds powers itself off, since only its coordinator
+# could end it before its hard end; longer than an agent may take to get there
+ORPHAN_TIMEOUT_S = 600
 LOOK_S = 10
 FIRMWARE_S = 15  # seconds for which an instance may be billed before its kernel counts time
 

@@ -1,5 +1,7 @@
-"""What the shell needs of any source of instances: `Provider`. Every call may be repeated. Failures
-are `errors.ProviderError`.
+"""What the shell needs of any source of instances: `Provider`. Failures are
+`errors.ProviderError`. Every call may be repeated: launching again under a token gives the same
+instance, connecting starts an agent only if none answers, and ending an instance that is gone
+succeeds.
 
 An instance has the token of its launch and, once it exists, an id; either names it. Times are wall
 clock, seconds since 1970.
@@ -98,7 +100,9 @@ class Printed:
 
 
 Printer = Callable[[str, float], Awaitable[Printed | None]]
-"""Asks an instance's machine for what was printed after a moment of its clock; None: not now."""
+"""Asks an instance's machine for what was printed after a moment of its clock, seconds since 1970;
+None: not now. Raises `ProviderError`.
+"""
 
 Adopted = tuple[list[str], list[Loss]]
 """Instances that still exist after a restart, and rented ones that the run did not know."""
@@ -129,7 +133,8 @@ class Provider(Protocol):
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """Launch one instance for this token, and return once its agent takes connections. Raises
         `errors.LaunchError` after giving back everything that the launch had brought.
-        `orphan_timeout_s`: after how many seconds without its first agent the instance ends itself.
+        `orphan_timeout_s`: after how many seconds without its first agent the instance ends itself;
+        None: never.
         """
 
     async def connect(self, instance: str) -> Connection:

@@ -2,8 +2,8 @@
 error.
 
 The one rule: a command's id is the number of the event that caused it and its index among that
-event's commands: after every crash and in every replay, so agents and clouds recognise a
-repetition.
+event's commands. It is the same after every crash and in every replay, so agents and clouds
+recognise a repetition.
 """
 
 from __future__ import annotations
@@ -115,14 +115,15 @@ class Launch(
     """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`."""
 
     gpus: int  # how many GPUs it must have
-    orphan_timeout_s: float | None = None  # ends itself after so long without an agent; None: never
+    orphan_timeout_s: float | None = None  # seconds until it ends if no agent came; None: no end
     why: LaunchCause
 
 
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
     """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`."""
 
-    instance: str  # its id; before it is ready, the id of its `Launch`
+    # its id; before it is ready that of its `Launch`: all that this has brought or will bring
+    instance: str
     why: TerminateCause
 
 

@@ -72,7 +72,8 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     cluster: ClusterFacts  # what the provider says of its instances
     outline: Outline = NO_OUTLINE  # the whole run as the policy would have it
     jobs: tuple[JobFacts, ...] = ()  # the jobs that share the run, oldest first; empty: it is one
-    minimize: Literal["cost", "time"] | None = None  # what was minimised in planning; None: unknown
+    # what was minimised in planning; None: nothing, or it was not recorded
+    minimize: Literal["cost", "time"] | None = None
     ideal: bool = False  # the run was planned as published, whatever is billed
 
     def goal_of(self, trial: str) -> Objective:
@@ -360,7 +361,9 @@ class TrialWaited(AttemptFact, frozen=True, kw_only=True, tag="trial-waited"):
 
     over_s: float  # seconds that were looked at, up to now
     ranks: tuple[int, ...]  # ranks on this instance
-    shares: tuple[float, ...]  # share of that time (0 to 1) for which each of them waited
+    shares: tuple[
+        float, ...
+    ]  # share of that time (0 to 1) that each waited, as `ranks` are ordered
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):

@@ -59,7 +59,9 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 def slow_rank(
     shares: Mapping[int, float], least: float = RULES.slow_share
 ) -> tuple[int, float] | None:
-    """Return the rank that each other one waits for, `least` more of its time, and the mean."""
+    """Return the rank that keeps all others waiting, and how much more than it they wait on average
+    (0 to 1). None unless each of them waits at least `least` more.
+    """
     if len(shares) < 2:
         return None
     rank = min(shares, key=lambda each: (shares[each], each))

@@ -58,7 +58,8 @@ def best_saved(state: State, trial: Trial) -> float | None:
 
 
 def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
-    """Return trial and metric of a report of this job that is better than its model; else None.
+    """Return trial and metric of the best report of this job that no kept checkpoint has, if it is
+    better than the model; else None.
     With `Objective.smooth` always None: some report is better than every mean.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)

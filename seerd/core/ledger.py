@@ -42,7 +42,7 @@ class Charge:
 
 @dataclass(slots=True)
 class Ledger:
-    """All charges of a run."""
+    """All charges of a run. `end`, `void` and `begin_at` raise `KeyError` if no charge is open."""
 
     usd_per_gpu_h: float = 0.0  # USD for one GPU for one hour; 0 for machines that are not rented
     closed: list[Charge] = field(default_factory=list)  # charges that have ended
@@ -104,11 +104,11 @@ class Ledger:
 
     def between_gpu_s(self, since_s: float, until_s: float) -> float:
         """Return the GPU-seconds charged from `since_s` until `until_s`; open charges go on."""
-        gpu_s = 0.0
-        for charge in self.charges():
-            end_s = until_s if charge.until_s is None else min(charge.until_s, until_s)
-            gpu_s += charge.gpus * max(0.0, end_s - max(charge.since_s, since_s))
-        return gpu_s
+        return sum(
+            charge.gpus
+            * max(0.0, min(charge.end_s(until_s), until_s) - max(charge.since_s, since_s))
+            for charge in self.charges()
+        )
 
     def spent_gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""

@@ -159,14 +159,16 @@ def _lease_by(state: State) -> float:
 
 
 def last_s(state: State, now: float) -> float:
-    """Return how many seconds after lease and grace agents may store the last checkpoints."""
+    """Return how many seconds after lease and grace agents may store the last checkpoints. Deadline
+    and budget count more than a checkpoint that is not stored by then.
+    """
     alone_s = lease_s(state, now) + lease_grace_s(state, now)
     return max(0.0, min(state.rules.last_s, off_in_s(state, now) - alone_s))
 
 
 def orphan_timeout_s(state: State) -> float | None:
-    """Return how many seconds an instance that is launched now may run without an agent: limits are
-    kept even without a daemon. None if instances cost nothing by themselves.
+    """Return how many seconds an instance that is launched now may run before it has an agent:
+    limits are kept even without a daemon. None if instances cost nothing by themselves.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:

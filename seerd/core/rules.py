@@ -1,5 +1,5 @@
-"""The figures that decisions go by, and how long the end of a run takes by them, known to plans.
-Recorded decisions are applied without them, so every version reads every run as it was.
+"""The figures that decisions go by, and how long the end of a run takes by them, which plans set
+aside. Recorded decisions are applied without them, so every version reads every run as it was.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Rules:
     orphan_timeout_s: float = 600.0  # how long an instance may run before it has an agent
     last_s: float = 120.0  # how long agents alone may take to store the last checkpoints, at most
     notice_margin_s: float = 5.0  # how long before an instance is taken its trials must be gone
-    retire_s: float = 300.0  # how long before it ends itself, with logins refused, it is replaced
+    # an instance that was launched for earlier limits is replaced so long before it ends itself:
+    # it refuses logins by then
+    retire_s: float = 300.0
     timer_slack_s: float = 0.01  # a new timer must be earlier than the old one by more than this
     # a run without an instance gives up after so many refusals in a row and its patience, the
     # deadline divided by `patience_share`
@@ -67,7 +69,9 @@ RULES = Rules()  # the rules of this version
 
 
 def shortened(seconds: float, deadline_s: float, rules: Rules = RULES) -> float:
-    """Return how many of these seconds a run with this deadline sets aside: less if short."""
+    """Return how many of these seconds a run with this deadline sets aside: less if it is short. A
+    slow machine is no danger to a short run, which does not begin in time there.
+    """
     return seconds if deadline_s >= rules.short_s else seconds * deadline_s / rules.short_s
 
 

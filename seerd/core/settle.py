@@ -111,7 +111,9 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Decide since when missing instances and launches under way have cost nothing."""
+    """Decide since when missing instances cost nothing, and from when launches under way are
+    charged.
+    """
     missing, agenda.missing = agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
     for name, ended_s in missing.items():

@@ -23,7 +23,7 @@ from seerd.planner.memory import Json
 from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
 
-LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)  # and not being given back
+LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)  # asked for, or ready
 PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)  # may still exist
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
@@ -42,9 +42,7 @@ class AttemptEnd:
     alone: bool  # whether it ended unasked
     why: str = ""  # text for display; empty if there is nothing to say
     tail: tuple[str, ...] | None = None  # last lines of its log there; None: there are none
-    silent: float | None = (
-        None  # seconds into the run since when that log was silent; None: unknown
-    )
+    silent: float | None = None  # when that log's silence began, s into the run; None: unknown
     obstacle: Obstacle | None = None  # what was in its way; None: nothing
 
 
@@ -98,7 +96,8 @@ class Trial:
     in_vain: int = 0  # how many crashed in a row since it last came further than before
     # reports when it last crashed: the most that it had made, and those in its newest checkpoint
     came_to: tuple[int, int] = (0, 0)
-    blocked_s: list[float] = field(default_factory=list)  # when obstacles ended its last attempts
+    # when obstacles ended attempts, in a row and since its last report
+    blocked_s: list[float] = field(default_factory=list)
     losses: int = 0  # how many of its attempts ended by a machine's fault
     stopped: StopCause | None = None  # why its newest attempt was asked to end; None: it was not
     fault: Literal["crashed", "blocked", "lost"] | None = None  # that ended its last attempt
@@ -269,7 +268,7 @@ class Requests:
 class Signs:
     """What warnings about a script are concluded from. Times are in seconds since the run began."""
 
-    first_s: float = math.inf  # seconds from the quickest order to start until a first report
+    first_s: float = math.inf  # s from order to first report of the quickest attempt; inf: none yet
     save_s: float = 0.0  # seconds that the slowest save took until it was in the store
     tried_s: float | None = None  # when the first attempt had processes; None: not yet
     reported: bool = False  # True: a trial has reported

@@ -39,8 +39,8 @@ LEAST_S = 0.3  # seconds that an agent has to receive the end although the run's
 ANSWER_S = 10.0
 CLOCK_S = 120.0
 PREPARE_S = 1200.0  # longest preparation of an instance, which is paid, seconds
-CATCH_UP_S = 60.0  # longest wait for announced facts, seconds: the deadline comes first
-BROKEN = (ProtocolError, ValueError)  # for what is no message; asyncio: a line without an end
+CATCH_UP_S = 60.0  # longest wait for announced facts, seconds; then the agent counts as silent
+BROKEN = (ProtocolError, ValueError)  # `ValueError`: asyncio, of a line without an end
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
 
@@ -134,7 +134,7 @@ class Conversation:
             self._preparing = None
 
     async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
-        """Make a ready instance ready for one more job. Failures are in the result."""
+        """Make a ready instance ready for one more job, one at a time; return failures too."""
         preparation = self._one_more = _Preparation(order, job)
         try:
             for sent in await self._orders_of(preparation):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from seerd.backends.base import Launched, Leftovers, Loss, Span
 from seerd.core import commands, events
@@ -41,7 +41,8 @@ KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
-REATTACH_S, OVERDUE_S = 10.0, 2.0  # how long a resumed run waits for its agents, and at least
+# seconds that a resumed run waits for its agents, and at least, though a limit has come
+REATTACH_S, OVERDUE_S = 10.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,8 @@ class Dispatch:
                 self.sessions.order(command)
             case commands.Finish():
                 pass  # the daemon ends by itself when the core's state is finished
+            case _:
+                assert_never(command)
 
     def _await(self, timer: commands.SetTimer) -> None:
         """Wait until the timer is due, in hops of at most `HOP_S` seconds: the loop's own clock may

@@ -465,7 +465,9 @@ def damaged(path: Path) -> Path:
 
 
 def _put(new_path: Path, path: Path) -> None:
-    """Put a new journal in the place of a copied one: one exists at each moment."""
+    """Put a new journal in the place of a copied one, so that one exists at each moment. Its tip is
+    put first, since a tip that goes further than its journal means damage.
+    """
     _remove(path, "-wal", "-shm")
     try:
         tip_path(new_path).replace(tip_path(path))

@@ -30,7 +30,7 @@ from seerd.units import SLOW_S, format_duration, format_size
 FILE_COST = 1 << 16  # bytes that take about as long to copy as making one more file takes
 OUTPUT_BYTES = 64 << 20
 WRITTEN = {".log", ".db", ".sqlite", ".sqlite3"}  # suffixes of files that are written into
-UNFLUSHED = 512 << 20  # bytes of a source that may be unflushed when the run begins
+UNFLUSHED = 512 << 20  # most unflushed bytes when the run begins: its journal waits for the rest
 SHOWN = 3  # most names in a message
 LOOK_S = 5.0  # seconds for which a source is looked at that is not copied
 LINKS_SHOWN, ALIKE = 40, 3  # most links in a message; more than `ALIKE` in a folder: a pattern

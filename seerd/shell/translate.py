@@ -28,8 +28,8 @@ SAME: dict[type, type[AttemptFact]] = {
 }
 """Facts about an attempt -> events, which have the fields of the same names."""
 FIRST_PORT, PORTS = 29_400, 500
-"""First and number of ports for these meetings, below the ports that Linux hands out by itself
-(32768 and more), where torchrun's own default port is, too.
+"""First port and number of ports on which the nodes of an attempt meet node 0, below those that
+Linux hands out by itself (32768 and more), as torchrun's own default port is.
 """
 
 

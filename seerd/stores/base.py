@@ -44,18 +44,21 @@ class Store(Protocol):
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
         """Return URLs with which an attempt can write its next checkpoints, from number `first`
-        (from 1) on, and read `checkpoints`. Return None if agents need no URLs.
+        (from 1) on, and read `checkpoints`: number n is called `slot_name(attempt, n)`. Return None
+        if agents need no URLs.
         """
 
     async def parts(self, ask: Ask) -> Parts:
         """Return what a multipart upload needs; no `urls` if it is impossible. Raises nothing."""
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Delete the trial's other checkpoints, unless agents do that themselves."""
+        """Delete the trial's checkpoints that are not among `names` and no longer needed, unless
+        agents do that themselves. Newer ones stay.
+        """
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Return manifests of this attempt after `newest` (empty: all), oldest first, by store
-        names.
+        """Return the manifests of this attempt's checkpoints after `newest` (empty: all), oldest
+        first, each with the checkpoint's name in the store. Other files are skipped.
         """
 
     async def set_aside(self, known: Container[str]) -> dict[str, float]:

@@ -119,7 +119,7 @@ def _missing(event: EventsMissing, state: State) -> str | None:
     if state.clock.gap_s < event.at:
         return None
     return (
-        f"the journal lacks events that {event.instance} tells, from before the run was resumed: "
+        f"the journal lacks events of {event.instance}, from before the run was resumed: "
         "all GPUs are charged until then"
     )
 

@@ -85,8 +85,15 @@ def test_what_one_run_was_refused_the_next_asks_last_and_is_not_told_as_its_own(
     second.refused(B, DRY, T + 1)
     assert second.next(T, T + 1) == A, "it may have some again"
     assert LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "spot")).next(T, T) == A
-    dry.gave(A)
-    assert LaunchPlaces([A, B], dry).next(T, T) == A
+    assert dry.age_s(B) is not None, "other runs ask there last, too"
+    second.gave(A)
+    assert dry.age_s(A) is None
+
+
+def test_a_refusal_that_is_not_for_want_of_capacity_is_no_other_run_s(tmp_path: Path) -> None:
+    dry = DryPlaces(tmp_path / "dry", "on-demand")
+    LaunchPlaces([A, B], dry).refused(A, QUOTA, T)
+    assert dry.age_s(A) is None
 
 
 def test_what_another_run_was_refused_is_forgotten_after_a_while(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ class Promises:
         self._confirmed: dict[tuple[str, str], float] = {}
         self._agreement = Agreement(play, self.broken)
         self._lost_at: float | None = None
-        self._resumed_at: float | None = None
         self._resumes: list[tuple[float, float]] = []  # from a daemon's start until it has resumed
         self._unseen: set[str] = set()
 
@@ -132,12 +131,10 @@ class Promises:
         resumed = next((one for one in entries if isinstance(one.event, RunResumed)), None)
         if resumed is not None:
             self._resumes.append((self._play.coordinator.began_at, self._play.now))
-            self._resumed_at = resumed.event.at
         answered = {
             getattr(one.event, "instance", "")
             for one in entries
-            if one.event.at == self._resumed_at
-            and (isinstance(one.event, EventsMissing) or hasattr(one.event, "fact"))
+            if isinstance(one.event, EventsMissing) or hasattr(one.event, "fact")
         }
         shared.lost -= {shared.training[at] for at in shared.training if at[0] in answered}
         if resumed is None or self._lost_at is None:

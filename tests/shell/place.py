@@ -161,8 +161,11 @@ class Core:
     @property
     def state(self) -> SimpleNamespace:
         """Trials, all alike, and what was decided about requests."""
-        checkpoint = SimpleNamespace(name=ANY, reports=3)
-        trial = SimpleNamespace(asked_s=0.25, seed=7, checkpoints=[checkpoint])
+        checkpoints = [
+            SimpleNamespace(name="other", reports=9),
+            SimpleNamespace(name=ANY, reports=3),
+        ]
+        trial = SimpleNamespace(asked_s=0.25, seed=7, checkpoints=checkpoints)
         requests = SimpleNamespace(answered=self.answers)
         return SimpleNamespace(trials=defaultdict(lambda: trial), requests=requests)
 

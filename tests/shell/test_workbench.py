@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from seerd.backends.ssh import connecting, pushing
+from seerd.backends.ssh import connecting, pushing, workbench
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.backends.ssh.workbench import Workbench
 from seerd.clock import unlimited
@@ -184,8 +184,10 @@ def test_what_is_sent_is_unpacked_in_its_folder_part_by_part(
     ],
 )
 def test_a_machine_that_lets_nobody_be_root_is_waited_for_and_then_told(
-    tmp_path: Path, says: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, why: str
 ) -> None:
+    monkeypatch.setattr(workbench, "AGAIN_S", 0.05)
+
     async def scenario(server: Server, bench: Workbench) -> None:
         server.refuses(says)
         with pytest.raises(ProviderError) as refused:

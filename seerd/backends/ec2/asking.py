@@ -70,7 +70,7 @@ async def _price(keys: Ec2Keys, cloud: Cloud, cache: Path) -> tuple[float, str]:
                 f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].'
             ) from error
         _, price, source = bundled(keys)
-        return price, f"{source}; AWS gave none: {error}"
+        return price, f"{source}; AWS did not tell: {error}"
     dearest = max(known, key=lambda price: price.usd_per_h)
     if keys.market == "spot":
         more = f"above {SPOT_MARGIN - 1:.0%} more it is given up"

@@ -1,7 +1,7 @@
 """Ending instances: all whose end is wanted at one moment are ended by one call. If one of them
 cannot be ended, EC2 ends none, or only those of other zones
 (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html). So after a refusal
-each has a call of its own.
+that may concern only one of them each has a call of its own.
 """
 
 from __future__ import annotations

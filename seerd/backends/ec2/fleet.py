@@ -34,16 +34,21 @@ of which copies cost money (aws.amazon.com/cloudtrail/pricing).
 """
 SLOW_S = 1.0
 """The pause after a call that failed, and the longest rest because an answer was slow, seconds."""
-RESTS = 2  # A pause is at least so many times as long as the last answer took
+# A pause is at least so many times as long as the last answer took: with hundreds of instances EC2
+# or this machine has enough to do.
+RESTS = 2
 PATIENCE_S = 5.0  # how long one answer is waited for while EC2 is busy, seconds
-HUNT_S = 15.0  # how long EC2 is searched for the instance of an unclear launch, seconds
+# how long EC2 is searched for the instance of an unclear launch, seconds: the watch ends what shows
+# up later
+HUNT_S = 15.0
 HUNT_POLL_S = 1.0
 MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
 MEND_S = 240.0
 """How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
 its trials' last save and its last upload.
 """
-PAST_END_S = 120.0  # how long after the hard end a confirmed end is still waited for, seconds
+# how long after the hard end EC2's confirmation of an end is still waited for, seconds
+PAST_END_S = 120.0
 
 Result = TypeVar("Result")
 
@@ -142,7 +147,9 @@ class Ec2Fleet:
             await asyncio.sleep(HUNT_POLL_S)
 
     async def end(self, instance: str) -> Span:
-        """End an instance, however long that takes. Raises `ProviderError` if that is refused."""
+        """End an instance, however long that takes; return when it ran. Raises `ProviderError` if
+        that is refused.
+        """
         entry = self.register[instance]
         entry.given_back = True
         self._nudge.set()
@@ -163,7 +170,9 @@ class Ec2Fleet:
         return entry.span
 
     async def end_all(self, entries: Iterable[RegisterEntry]) -> Span:
-        """End these instances; return when the first began and the last ended."""
+        """End these instances; return when the first began and the last ended. Raises
+        `ProviderError`, after all have been tried.
+        """
         results = await asyncio.gather(
             *(self.end(entry.instance) for entry in entries), return_exceptions=True
         )

@@ -34,7 +34,9 @@ ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up,
 PENDING_S = 420.0
 """How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
 LEAST_S = 30.0
-"""How long to wait for an agent at least, seconds: the instance may be another process's."""
+"""How long to wait for an agent at least, seconds: an instance may have booted long before this
+process takes its launch up.
+"""
 ADDRESS_S = 60.0
 """How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
 `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
@@ -255,7 +257,9 @@ class Flight:
     async def _until(
         self, entry: RegisterEntry, true: Callable[[], bool], for_s: float, problem: str
     ) -> None:
-        """Wait until `true()` holds. Raises `LaunchError` if it ends, or after `for_s` seconds."""
+        """Wait until `true()` holds. Raises `LaunchError` if the instance ends, or after `for_s`
+        seconds.
+        """
         fleet = self._context.fleet
         try:
             async with asyncio.timeout(for_s):

@@ -87,8 +87,9 @@ def settings_of(
     hard_end: float,
     **changes: Any,
 ) -> Ec2Settings:
-    """Return the settings of a run's instances, without a bid; those with the name of a key are the
-    spec's, but for `changes`. `keys`: the folder of the run's key pairs.
+    """Return the settings of a run's instances, without a bid. Fields that the spec has too are the
+    spec's, except those in `changes`. `keys`: the folder of the run's key pairs; `hard_end`: wall
+    clock, seconds since 1970.
     """
     from seerd.backends.ec2.request import Ec2Settings
 

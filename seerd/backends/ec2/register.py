@@ -150,9 +150,9 @@ class Register:
         return entry
 
     def take_up(self, seen: SeenInstance, now: float, token: str = "") -> RegisterEntry:
-        """Register an instance of an earlier process, and note EC2's answer, whose age is unknown.
-        It counts as running since EC2 accepted its launch. `token`: its launch, in case its tags
-        are gone.
+        """Register an instance of an earlier process, and note EC2's answer, whose age is unknown:
+        `pending` does not mean that it costs nothing now. It counts as running since EC2 accepted
+        its launch. `token`: its launch, in case its tags are gone.
         """
         if seen.instance not in self._entries:
             new = RegisterEntry(seen.instance, token or seen.token, min(seen.launched_at, now), now)

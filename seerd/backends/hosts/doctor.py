@@ -17,7 +17,6 @@ from typing import Any
 import asyncssh
 
 from seerd.agent.needs import needs_torch
-from seerd.backends import stored
 from seerd.backends.backend import FREE_BYTES, PYTHON, GpuUse
 from seerd.backends.bundle import build_agent
 from seerd.backends.examining import Case, Finding, Level
@@ -64,6 +63,8 @@ class _Wanted:
 
 async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
     """Check the plan, every host, and the checkpoint store if it is in S3."""
+    from seerd.backends import stored  # loads AWS, which `gpu_use_of` does not need
+
     train, kept = case.spec.train, keys.store or ""
     python = train.python or PYTHON
     is_known = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))

@@ -66,8 +66,10 @@ def pack(bundle: Bundle) -> PackedBundle:
         files[sha256] = path
     manifest = json.dumps(entries, separators=(",", ":")).encode() + b"\n"
     program = bundle.program.read_bytes()
-    sha256s = [hashlib.sha256(content).hexdigest() for content in (program, manifest)]
-    return PackedBundle(program, sha256s[0], manifest, sha256s[1], files)
+    program_sha256, manifest_sha256 = (
+        hashlib.sha256(content).hexdigest() for content in (program, manifest)
+    )
+    return PackedBundle(program, program_sha256, manifest, manifest_sha256, files)
 
 
 @dataclass(frozen=True, slots=True)

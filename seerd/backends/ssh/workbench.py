@@ -1,9 +1,10 @@
-"""Runs programs as root over SSH on machines that are being installed. A program comes on standard
-input: everybody on the machine could read a command line.
+"""Runs programs as root over SSH on machines that are being installed. A program and its values
+come on standard input: everybody on the machine could read a command line.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,10 +19,11 @@ from seerd.backends.ssh.connecting import (
     open_connection,
 )
 from seerd.backends.ssh.pushing import chunks, output_of
-from seerd.backends.ssh.remote import Patience, TunnelReader, TunnelWriter
+from seerd.backends.ssh.remote import TunnelReader, TunnelWriter
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
 
+AGAIN_S = 0.5  # least pause between two logins, seconds
 EVERY_S = 10.0
 # The whole program is read before any of it runs: a command in it that reads standard input would
 # otherwise swallow the rest of the program.
@@ -37,18 +39,20 @@ class Workbench:
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         """Wait until commands can be run there as root, for up to `patience_s` seconds."""
-        patience = Patience(patience_s)
+        end = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
                 self._connections[machine.name] = await _let_in(machine)
             except UnreachableError as error:
-                if error.final or not await patience.waits(error.pause_s):
+                pause_s = max(AGAIN_S, error.pause_s)
+                if error.final or asyncio.get_running_loop().time() + pause_s > end:
                     raise ProviderError(
                         f"{machine.name} ({machine.place}) could not be worked on over SSH "
                         f"within {patience_s:.0f}s: {error}"
                     ) from error
             else:
                 return
+            await asyncio.sleep(pause_s)
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """Raise `ProviderError`: a machine that is being installed has no agent."""
@@ -72,7 +76,9 @@ class Workbench:
     async def send(
         self, name: str, archive: Path, to: str, sent: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Unpack a tar file there, as root, into a new folder. `sent` gets each part's bytes."""
+        """Unpack a tar file there, as root, into the folder `to`, which is made if missing. `sent`
+        gets each part's bytes.
+        """
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
             async with running(self._connections[name], command) as process:

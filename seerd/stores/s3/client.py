@@ -113,8 +113,8 @@ def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
         why = f"{what}: {PLAINLY.get(code, error)} ({error.operation_name})"
         said = str(error.response.get("Error", {}).get("Message", "")).strip()[:MOST_SAID]
         why += f"{SAYS}{said}" if code in PLAINLY and said else ""
-        kind = denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)
-        raise kind from None
+        refusal = denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)
+        raise refusal from None
     except NoCredentialsError:
         raise denied(f"{what}: there are no AWS credentials; set AWS_PROFILE, or log in") from None
     except (BotoCoreError, aiohttp.ClientError, TimeoutError, OSError) as error:

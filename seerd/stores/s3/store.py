@@ -31,18 +31,22 @@ LONGEST_S = 7 * 86400
 """The longest life of a presigned URL, seconds
 (docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html).
 """
-MARGIN_S = 600.0  # how long URLs work after the run's end, seconds: a last checkpoint may be late
+# how long URLs work after the run's end, seconds: a last checkpoint may be late, and clocks differ
+MARGIN_S = 600.0
 MOST_PARTS = 200
 SMALLEST_PART = 16 << 20
 LARGEST_PART = 5 << 30
-"""S3 permits 10,000 parts of 5 MiB to 5 GiB; all their URLs are one line for the agent."""
+"""S3 permits 10,000 parts of 5 MiB to 5 GiB; here fewer, since all their URLs must fit into one
+line for the agent.
+"""
 BLOCK = 1 << 20
 PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
 
 
 class S3Store:
     """Checkpoints of a run below `s3://bucket/prefix`: see `base.DataStore`. Credentials, profile,
-    endpoint and, unless given, the region are the environment's, as for any AWS tool.
+    endpoint and, unless given, the region are the environment's, as for any AWS tool. URLs work
+    until `MARGIN_S` after `expires` (seconds since 1970), but no longer than `LONGEST_S`.
     """
 
     def __init__(self, address: str, run: str, expires: float, region: str | None = None) -> None:

@@ -116,8 +116,9 @@ def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str
     let_in = f"{', '.join(group.group for group in groups)}: SSH is let in from {sources}"
     if not rules or (address == "public" and not networks):
         return Finding("SSH", "problem", let_in, todo)
-    inside = address == "private" and any(_inside(network, ours_to) for network in networks)
-    if inside or EVERYONE & set(networks):
+    if EVERYONE & set(networks) or (
+        address == "private" and any(_inside(network, ours_to) for network in networks)
+    ):
         return Finding("SSH", "ok", let_in)
     if address == "public":
         listed = f"this machine's public address must be among them, else: {todo}"
