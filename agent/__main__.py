@@ -23,7 +23,7 @@ from seerd.agent.serve import Agent, Lease
 
 NAME = "seerd-agent"
 """Name of the process, which an instance's boot script looks for (seerd/aws/userdata.py)."""
-LOCK_S = 2.0
+LOCK_S = 2.0  # seconds to try for the lock: others hold it for an instant to see who lives
 LOCK_POLL_S = 0.01
 PRIVATE = 0o700
 WAYS = (("shutdown", "-h", "now"), ("poweroff",), ("systemctl", "poweroff"))

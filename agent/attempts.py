@@ -101,7 +101,7 @@ class LocalAttempt:
         return f"{self.start.trial}/{self.start.attempt}"
 
     async def begin(self, plan: LaunchPlan, warm: WarmStarts) -> None:
-        """Start the processes, warm if possible. Raises `OSError` or `ValueError`."""
+        """Start the processes, warm if possible, unless stopped. Raises `OSError`, `ValueError`."""
         if self.cause is not None:
             return
         self._make_ready(plan)
@@ -130,13 +130,17 @@ class LocalAttempt:
             self._output.begin(self._quiet_s)
         self._wake.set()
         free_at, held = await self._until_gone(self._process)
-        if held:
-            why = f"after {self.key} had ended its GPUs could not be used again: {held}"
-            self._report([Noticed(0, free_at, "unhealthy", None, why)])
-        self._report([self._exited(free_at, self._process.returncode)])
+        why = f"after {self.key} had ended its GPUs could not be used again: {held}"
+        unfit = [Noticed(0, free_at, "unhealthy", None, why)] if held else []
+        self._report([*unfit, self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, kill_at: float) -> None:
-        """Start the processes, warm if possible, unless stopped. Raises `OSError`, `ValueError`."""
+        """Ask the attempt to save and exit, and kill it at `kill_at` (the agent's time; past: at
+        once). A later call can only shorten the time.
+
+        When an attempt on several nodes crashes, the first node to report has the others stopped,
+        so one that has lost a rank itself has `SUMMARY_S` to find out which.
+        """
         now = clock.now()
         if self.cause is None and kill_at <= now:
             self._is_crashing = self._has_lost_a_rank()

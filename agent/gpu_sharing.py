@@ -116,7 +116,7 @@ class SharedGpus:
         """Raises `LeaseFolderError` if the machine has no place for leases."""
         self._run = run
         self._devices = devices
-        self._share = was
+        self.share = was
         self._listener = listener
         self._now = clock
         self._folder = LeaseFolder(folder_path())
@@ -208,8 +208,8 @@ class SharedGpus:
             share = _share_beside(self._run, rivals, total)
             names = [f"{run.run} of {run.user} (weight {run.weight:g})" for run in rivals]
             why = f"{total} GPUs are shared with {', '.join(names)}"
-        if share != self._share:
-            self._share = share
+        if share != self.share:
+            self.share = share
             self._listener.share(share, why)
         self._report_waits()
 
@@ -221,7 +221,7 @@ class SharedGpus:
 
     def _serve(self) -> None:
         for request in list(self._waiting):
-            room = self._share - sum(len(held.devices) for held in self._held.values())
+            room = self.share - sum(len(held.devices) for held in self._held.values())
             leased = self._leased(request.gpus) if len(request.gpus) <= room else None
             if leased is not None:
                 self._waiting.remove(request)
@@ -278,7 +278,7 @@ class SharedGpus:
         now, demand = self._now(), used + sum(len(request.gpus) for request in self._waiting)
         if demand >= self._peak or now - self._peak_at > IDLE_S:
             self._peak, self._peak_at = demand, now
-        return self._run.most if self._peak >= self._share else self._peak
+        return self._run.most if self._peak >= self.share else self._peak
 
     def _report_waits(self) -> None:
         late = [wait for wait in self._waiting if self._now() - wait.reported_at > wait.pause_s]

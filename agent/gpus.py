@@ -53,7 +53,9 @@ class Gpus:
         self._before: Dict[str, int] = {}
 
     def note(self, listing: str) -> None:
-        """Remember the memory in use while nothing of ours runs: lines of `CARDS`, if any."""
+        """Remember how much memory each GPU has in use while nothing of ours runs. `listing`: lines
+        of `CARDS`, empty unless the machine is ours alone: on a desk, screens take what they want.
+        """
         for card in parsed_cards(listing):
             if card.used_mib is not None:
                 self._before.setdefault(card.uuid, card.used_mib)

@@ -165,7 +165,10 @@ def members(attempt: str, launcher: int) -> Set[int]:
 
 
 def each_member(attempt: str, launcher: int) -> Iterator[int]:
-    """Yield an attempt's processes, perhaps twice, after looking up descendants of parents."""
+    """Yield the ids of an attempt's processes, an id perhaps twice. Act on each at once: one that
+    forks and ends is caught only so. Descendants are looked up first, since those of a killed
+    parent cannot be found.
+    """
     family = sorted(_descendants(launcher), reverse=True)
     on_linux = sys.platform == "linux"
     marked = _marked(f"{MARKER}={attempt}".encode() + b"\0") if on_linux else iter(())

@@ -1,8 +1,8 @@
 """The agent's journal: orders, facts, and which facts the daemon has. An order is on the disk
 before anything follows from it; a fact is in the file before it is sent, and soon flushed. Each
-line is one of the protocol with a checksum. A last line that a crash cut short was never sent, and
-is dropped. A damaged journal is set aside; a daemon that knows more than the new one gives the
-instance up.
+line is one of the protocol with a checksum, which lines of earlier versions lack. A last line that
+a crash cut short was never sent, and is dropped. A damaged journal is set aside; a daemon that
+knows more than the new one gives the instance up.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class AgentJournal:
         self._settled: Set[str] = set()
 
     def take(self, order: Order) -> bool:
-        """Keep this order; return whether it has no outcome yet. Raises `AgentJournalError`."""
+        """Keep this order; return whether it is new. One whose outcome an earlier agent did not
+        report is new again. Raises `AgentJournalError`.
+        """
         if order.id in self._orders:
             return False
         self._write(_kept(encode(order)))

@@ -83,7 +83,9 @@ class KeptReports(Generic[R]):
         return bool(self._kept) and self._left >= price
 
     def before_save(self) -> List[R]:
-        """Return the reports to send before a checkpoint, at most `AT_ONCE` too many."""
+        """Return the reports to send before a checkpoint. An attempt that saves all the time has at
+        most `AT_ONCE` more sent than its share.
+        """
         return self.let_go() if self._left > -AT_ONCE else []
 
     def let_go(self) -> List[R]:

@@ -55,7 +55,9 @@ class PresignedUrls:
             self._changed.notify_all()
 
     def place(self) -> Optional[Slot]:
-        """Return where the next checkpoint goes; None: no place. One is kept for the last call."""
+        """Return where the next checkpoint goes; None: no place. One is kept for the last call, in
+        case no daemon comes back to grant more.
+        """
         with self._changed:
             if self._grant is None or self._grant is self._refused or self._closed:
                 return None
@@ -78,7 +80,9 @@ class PresignedUrls:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """Note that the store refuses this URL: its grant is not used again."""
+        """Note that the store refuses this URL: its grant is not used again. Nothing has arrived at
+        the place, and nothing will.
+        """
         with self._changed:
             self._tried.pop(slot.name, None)
             if self._grant is not None and slot in self._grant.puts:

@@ -1,5 +1,6 @@
 """The messages between daemon and agent: one JSON object per line, `{"kind": ..., fields...}`
-(`wire`). Times are in seconds of the agent's clock (`clock`). Pure.
+(`wire`); a field with a default may be missing. Times are in seconds of the agent's clock
+(`clock`). Facts are numbered from 1 and kept on the agent's disk. Pure.
 
 The daemon connects and sends `Hello` with the number of the last fact that it has committed. The
 agent answers `Welcome`, then sends every later fact in order, again on every new connection until
@@ -67,13 +68,13 @@ class Job:
     """What all trials of the run have in common on this instance."""
 
     # folder with the user's source, of which each attempt gets a copy; relative to the agent's
-    # folder
+    # folder unless it is absolute
     source: str
     script: str  # `script`, `args`, `launcher`, `python`, `env` and `setup`: as in `[train]`
     args: List[str]
     launcher: str
     python: str  # a path, a name on PATH, or a command that enters an environment
-    env: Dict[str, str]
+    env: Dict[str, str]  # relative entries of its PYTHONPATH are in `source`
     setup: List[str]
     store: str  # directory for checkpoints, one folder per trial; empty: `Grant`s say where
     metric: str  # name of the metric that trials report
@@ -95,7 +96,8 @@ class Job:
     own: List[str] = field(default_factory=list)
     # files of the source in which names in braces are filled for each attempt
     fill: List[str] = field(default_factory=list)
-    # folder that a `python` outside `source` is relative to; empty: `source`
+    # folder that a `python` outside `source` is relative to, and that a command is run in; empty:
+    # `source`
     python_in: str = ""
 
 
@@ -316,7 +318,9 @@ class Prepared(_Fact):
 
 @dataclass(frozen=True)
 class Refused(_Fact):
-    """The order `id` cannot be carried out; without `id`, it answers a foreign `Hello`."""
+    """The order `id` cannot be carried out. With `seq` 0 and no `id`: the answer to a foreign
+    `Hello`; the connection then closes.
+    """
 
     kind: ClassVar[str] = "refused"
     id: str

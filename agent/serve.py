@@ -69,7 +69,7 @@ log = logging.getLogger("agent")
 class Lease:
     """How long the agent goes on without the daemon; the newest `renew` counts."""
 
-    ends_at: float
+    ends_at: float  # in the agent's time (`clock`)
     grace_s: float  # seconds that trials then have to save and exit
     last_s: float = 120.0  # further seconds for storing, limited as the instance costs money
 
@@ -334,7 +334,8 @@ class Agent:
 
 def recover(here: Here, journal: AgentJournal) -> None:
     """Kill what the dead agent left running, report what its trials had written, and report its
-    attempts as "lost". Raises `RuntimeError` if a process cannot be killed.
+    attempts as "lost". Presigned URLs have died with it, so a checkpoint on its way to a store
+    without a directory is lost. Raises `RuntimeError` if a process cannot be killed.
     """
     ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
     ended = {key: clock.now() if ran[key] else _last_sign(here, *key) for key in ran}
@@ -355,7 +356,9 @@ def recover(here: Here, journal: AgentJournal) -> None:
 
 
 def _last_sign(here: Here, trial: str, attempt: int) -> float:
-    """Return when an attempt that is gone ended at the latest: `PULSE_S` after a sign of life."""
+    """Return when an attempt that is gone ended at the latest (the agent's time): `PULSE_S` after
+    its agent's last sign of life, or its own last write.
+    """
     folder = here.places(trial, attempt).attempt
     written = (_written_at(Path(top, name)) for top, _, names in os.walk(folder) for name in names)
     last = max(_written_at(here.folder / "agent.lock"), *map(clock.of_wall, written), 0.0)

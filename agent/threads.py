@@ -61,7 +61,9 @@ def _begun(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
 
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Call `work` with every item in some threads, or here; raise the first failure at the end."""
+    """Call `work` with every item in at most `threads` threads, or in the caller's if none can be
+    started. After a failure nothing new is begun; the first is raised when all threads have ended.
+    """
     waiting = deque(items)
     failures: List[BaseException] = []
 

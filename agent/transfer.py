@@ -174,14 +174,17 @@ def good(folder: Path, name: str, sha256: str = "") -> bool:
     """Return whether the checkpoint is there whole, and has this checksum, if one is given."""
     try:
         manifest = Manifest.read(folder / f"{name}.json")
-        is_whole = checksum(folder / f"{name}.pt") == manifest.sha256
+        if sha256 not in ("", manifest.sha256):
+            return False
+        return checksum(folder / f"{name}.pt") == manifest.sha256
     except (CheckpointError, OSError):
         return False
-    return is_whole and sha256 in ("", manifest.sha256)
 
 
 def _copy(source: Path, to: Path, manifest: Manifest, go_on: Piece) -> None:
-    """Link or copy a checkpoint's bytes. Raises `CheckpointError` for a wrong checksum."""
+    """Link a checkpoint's bytes, which are never written again, or copy them. Raises
+    `CheckpointError` for a wrong checksum.
+    """
     if not source.is_file():
         raise CheckpointError(f"{source} is not a file")
     part = to.with_name(f".{to.name}")

@@ -30,7 +30,9 @@ from seerd.agent.transfer import CheckpointStore, NotNowError
 
 MOST_AT_ONCE = 1 << 20
 MOST_BEHIND = 8 << 20
-"""Bytes that may wait; of more the last half is read, as a trial can write too fast."""
+"""Bytes that may wait. Of more, only the last half of this number is read: a trial can write faster
+than anybody reads, and its end waits for its last line.
+"""
 LONGEST_LINE = 1 << 16
 
 MOST_COMPLAINTS = 20
@@ -312,9 +314,10 @@ class TrialOutput:
     def _checkpoint(self, name: str, wrote_s: float) -> Checkpointed:
         began = time.monotonic()
         stored_as, manifest = self.checkpoint_store.put(self._local, name)
-        save_s, free = wrote_s + time.monotonic() - began, self.checkpoint_store.free()
+        at, save_s = clock.now(), wrote_s + time.monotonic() - began
+        free = self.checkpoint_store.free()
         return Checkpointed(
-            *(0, clock.now(), self._trial, self._attempt, stored_as, manifest.epoch),
+            *(0, at, self._trial, self._attempt, stored_as, manifest.epoch),
             *(manifest.metrics, manifest.sha256, manifest.size, save_s, free),
         )
 

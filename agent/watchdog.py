@@ -1,6 +1,6 @@
 """Sees from outside that torchrun is ending an attempt, that a rank hangs, or that ranks wait for
-each other; and starts the process that observes a script which does not import seerd. It only
-reports; its caller ends the attempt.
+each other, and runs the process that observes a script which does not import seerd. What is seen is
+reported; the attempt is ended by the caller.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ class Watchdog:
 
 
 class ScriptObserver:
-    """Observes a script that does not import seerd; `lost`: called if it ends too early."""
+    """The process that observes a script which does not import seerd (`seerd/training/observer`).
+    `lost` is called if it ends before it has seen the script's end: nobody would report for the
+    script or stop it then.
+    """
 
     def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
         self._folder = folder

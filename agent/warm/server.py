@@ -4,7 +4,7 @@ The one rule: it has one thread, and does nothing but import, wait and fork. It 
 closes the socket. One JSON object per line travels. From the agent:
 
     {"preload": [NAMES], "odd": [PACKAGES], "beside": FOLDER}
-                                import these, except what is in the folder; the packages cannot be
+                                import these, except what is in the folder; PACKAGES are unfit
     {"argv": [...], "env": {...}, "cwd": FOLDER, "log": FILE, "beside": FOLDER}      start this
     the same with "agent": PID and a socket    fork a process that serves this socket likewise
 

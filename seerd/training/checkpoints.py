@@ -176,8 +176,8 @@ def _write_whole(path: Path, data: bytes) -> str:
 
 
 class Flushed:
-    """A file that waits for the disk after every `FLUSHED` bytes: a process that waits for more
-    cannot be killed.
+    """A file that is flushed to the disk after every `FLUSHED` bytes: a process that waits for the
+    disk cannot be killed, so no wait may be long.
     """
 
     def __init__(self, file: BinaryIO) -> None:

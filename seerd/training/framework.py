@@ -22,8 +22,8 @@ class Framework:
     """A framework's side of `trial`."""
 
     def __init__(self, trial: Trial) -> None:
-        """Take over from `trial.running()`. Raises `RuntimeError` if its checkpoint is none of
-        ours.
+        """Take over from `trial.running()`. Raises `RuntimeError` if the checkpoint to go on from
+        was saved by `trial.track()`.
         """
         if trial.epoch > 0 and trial.checkpoint is None:
             raise RuntimeError(

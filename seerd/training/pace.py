@@ -88,8 +88,8 @@ class Horizon:
         self.trained_s += unit_s
         if self._attempt is not None and time.monotonic() - self._looked_at >= LOOK_S:
             self._ends_at, self._looked_at = self._attempt.ends_at(), time.monotonic()
-        ends_at = math.inf if self._ends_at is None else self._ends_at
-        remaining_s = max(0.0, ends_at - since_boot())
+        ends_at = self._ends_at
+        remaining_s = math.inf if ends_at is None else max(0.0, ends_at - since_boot())
         whole_s = self.trained_s + remaining_s
         by_time = self.trained_s / whole_s if 0.0 < whole_s < math.inf else 0.0
         by_reports = reports / self._max_reports if self._max_reports else 0.0

@@ -91,7 +91,7 @@ def test_a_killed_keeper_is_started_again_with_all_leases(folder: LeaseFolder, r
     until(lambda: bool(host.marked_with(f"{run}/")))
     (killed,) = host.marked_with(f"{run}/")
     psutil.Process(killed).kill()
-    until(lambda: not host.marked_with(f"{run}/"))
+    until(lambda: psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
     keeper.hold("t2/1", leases[2:])  # type: ignore[arg-type]
     for lease in leases:
         os.close(lease)  # type: ignore[arg-type]

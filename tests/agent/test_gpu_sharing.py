@@ -413,7 +413,7 @@ def test_a_run_takes_no_more_than_its_share_though_more_is_free(machine: Machine
         assert await second.wants("short", 0, 1)
         machine.look()
         await second.over("short")
-        assert (leased(), first.gpus._share) == ([], 2)
+        assert (leased(), first.gpus.share) == ([], 2)
         assert not await first.wants("a", 0, 1, 2)
         assert await first.wants("b", 0, 1)
 

@@ -74,7 +74,7 @@ class Sharing(RuleBasedStateMachine):
         for run in self.machine.runs:
             pool = {str(gpu) for gpu in range(run.here.most)}
             there = pool - {name for other in self.machine.runs for name in other.holds}
-            room = min(len(there), run.gpus._share - len(run.holds))
+            room = min(len(there), run.gpus.share - len(run.holds))
             assert all(len(run.asked[trial]) > room for trial in run.waiting)
 
     def teardown(self) -> None:

@@ -200,7 +200,7 @@ BESIDE_OTHERS = (
         "a run never wants back what it did not use",
         "GPUs come back when their run needs them",
         "SharedGpus._wants",
-        "self._run.most if self._peak >= self._share else self._peak",
+        "self._run.most if self._peak >= self.share else self._peak",
         "min(self._peak, 1)",
         (SHARING,),
     ),

@@ -20,9 +20,8 @@ from seerd.training.observer.printed import Line, Lines, Reports
 from seerd.training.observer.saved import FILE_QUIET_S, Saved, Watch, follows
 from seerd.training.pace import BEST_EVERY_S, Pace
 
-POLL_S = 0.05
-# seconds between two looks, and while the script saves every moment, or is ending
-FAST_POLL_S = 0.01
+POLL_S = 0.05  # seconds between two looks
+FAST_POLL_S = 0.01  # the same while the script saves every moment, or is ending
 LOOK_SHARE = 10  # the rest between fast looks is at least this many times the last look
 WORTH_WAITING_S = 14.0  # a script that saves at least so often may save once more when it must end
 AGAIN_S = 2.0  # seconds after which a checkpoint that could not be written is tried again

@@ -2,7 +2,8 @@
 (`seerd/agent/folders.py`).
 
 The one rule: a checkpoint is a copy, and counts only if the original was the same before and after,
-and its own checksums, if any, are right.
+and its own checksums, if any, are right. The manifest also says where it was (`at`), and which
+reports are behind its metric (`recent`).
 """
 
 import json
