@@ -371,5 +371,8 @@ def _apart(work: Callable[[], T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return work()
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(work).result()
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(work).result()
+    finally:
+        pool.shutdown(wait=False)  # Ctrl-C does not wait for the work

@@ -108,6 +108,7 @@ async def run_async(spec: SpecLike, *, show: bool = True, **arguments: Any) -> R
     """Do what `run` does, with the same arguments, while the caller's event loop goes on.
 
     Raises:
+        TypeError: when it is awaited: an argument is not one of `run`'s.
         asyncio.CancelledError: the task was cancelled, or Ctrl-C was pressed; the run has ended in
             order.
 

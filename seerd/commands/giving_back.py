@@ -24,7 +24,8 @@ def until_signal(
     what: str,
     interrupted: type[Exception],
 ) -> T:
-    """Do the work, and cancel it at the first Ctrl-C; later ones do not disturb giving `what` back.
+    """Do the work in an event loop of its own, and cancel it at the first Ctrl-C; later ones do not
+    disturb giving `what` back.
     Raises `interrupted` if the work let itself be cancelled: it had started nothing.
     """
     signalled = False

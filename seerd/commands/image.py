@@ -61,6 +61,7 @@ HARD_END_S = 7200.0  # seconds until the instance powers itself off, whatever ha
 IMAGE_MARGIN_S = 600.0  # seconds of these to give up an image that does not become available
 WORK = "/var/tmp/seerd-image"  # noqa: S108 -- the user's source; `ami/clean.sh` empties the folder above
 DATA = "/opt/seerd/data"  # where `--data` puts the data
+LAST_LINES = 15  # lines of output that an error shows
 LAUNCH = "image"  # the name of a build's only launch
 SWEEP = "seerd sweep removes it; by itself it ends two hours after it was asked for"
 # docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html
@@ -337,7 +338,7 @@ class _Build:
         """Run a program on the instance as root; lines that begin with `==>` are progress. Raises
         `ImageError` with the last lines if it fails.
         """
-        last: deque[str] = deque(maxlen=15)
+        last: deque[str] = deque(maxlen=LAST_LINES)
         self.log(f"--- {what}\n")
 
         def received(line: str) -> None:

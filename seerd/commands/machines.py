@@ -18,8 +18,8 @@ def machines(options: SpecOptions | None, *, json: bool) -> None:
     """Print who has which GPUs. A machine that cannot be asked is shown with the reason. Raises
     `UsageError` for a spec whose instances are rented, `SpecError` for one that cannot be read.
     """
-    this_machine = by_name("local")(CLUSTERS["local"]())
-    backend = this_machine if options is None else clusters.of(options.load())
+    local = by_name("local")
+    backend = local(CLUSTERS["local"]()) if options is None else clusters.of(options.load())
     rows = [_row(use) for use in asyncio.run(backend.gpu_use())]
     tell({"machines": rows}, machines_table, json=json)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -261,7 +260,8 @@ async def _end(cloud: Sweeper, home: Home, results: Sequence[SweepResult]) -> li
             except BusyError as error:
                 alive = SweepVerdict(False, str(error))
                 after |= {one.left.id: SweepResult(one.left, alive) for one in dead}
-                dead = [one for one in dead if (hard_end_of(one.left) or math.inf) <= time.time()]
+                ends = [(one, hard_end_of(one.left)) for one in dead]
+                dead = [one for one, end in ends if end is not None and end <= time.time()]
             removed = await asyncio.gather(*(_remove(cloud, one) for one in dead))
             after |= {one.left.id: one for one in removed}
     return list(after.values())

@@ -29,7 +29,9 @@ SHARE = 0.05  # the most of a core's time that it takes
 
 @contextmanager
 def alone(folder: RunFolder, kind: str, where: str, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the right to export this run to `where`; yield whether it was to be had."""
+    """Hold the right to export this run to `where` (a folder, relative to the working directory, or
+    an address), as two writers at once would write twice; yield False if another process has it.
+    """
     place = os.fsencode(place_of(where, Path.cwd()))
     name = hashlib.sha256(place).hexdigest()[:8]
     with (folder.path / f"export-{kind}-{name}.lock").open("a") as lock:

@@ -60,8 +60,9 @@ def tracked(run: RunHistory) -> list[Tracked]:
 def values_of(run: RunHistory, trial: str, after: int = -1) -> Iterator[Values]:
     """Yield the trial's reports from the one after report number `after` on."""
     state, own = run.state, run.state.trials[trial]
+    names = names_of(state)
     for report in (report for report in own.history if report.reports > after):
-        values = {name: value_of(state, own, report, name) for name in names_of(state)}
+        values = {name: value_of(state, own, report, name) for name in names}
         finite = {name: value for name, value in values.items() if value is not None}
         yield Values(report.reports, run.began + report.at_s, finite)
 

@@ -284,7 +284,7 @@ def _take_up_clock(journal: Journal, last_s: float) -> str:
     """Move a clock that is behind to the run's last event; return a note for the user, or
     nothing.
     """
-    journal.take_up_wall()
+    journal.take_up_wall()  # on the same boot the wall clock of now does not count
     behind_s = last_s - (wall() - journal.origin)
     if behind_s > 0:
         journal.origin -= behind_s

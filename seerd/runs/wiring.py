@@ -162,7 +162,7 @@ def _sum(body: dict[str, Any]) -> str:
 
 def _setup(body: dict[str, Any]) -> Setup:
     """Read what `save` wrote. Raises `ValueError` if it is damaged."""
-    checksum = body.pop("sha256", None)
+    checksum = body.pop("sha256", None)  # None: an earlier version wrote it
     if checksum not in (None, _sum(body)):
         raise ValueError("its content is not what its checksum says")
     kinds = [kind for kind in BACKENDS if kind in body]

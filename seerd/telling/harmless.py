@@ -33,4 +33,5 @@ class Harmless:
 
 
 def _blanked(text: str) -> str:
+    """Blank what a terminal could obey: what is drawn has its width already."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

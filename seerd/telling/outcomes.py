@@ -104,8 +104,8 @@ def _survived(state: State, trial: Trial) -> TrialOutcome:
 
 
 def fate(state: State, trial: Trial) -> str:
-    """Return a trial's phase; how it ended if it still waited when the run did: crashed, survived
-    ...
+    """Return a trial's phase or, if it still waited when the run ended, how it ended: not-started,
+    crashed, no-report, not-finite or survived.
     """
     if trial.phase is not TrialPhase.WAITING or not state.finished:
         return str(trial.phase)

@@ -60,7 +60,7 @@ may be busy.
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
     """Return the line on an event and its decisions, if any; `state`: the one after it."""
-    if (
+    if (  # an agent may report on trials that do not exist
         isinstance(event, TrialTraining | TrialReported | TrialExited)
         and event.trial not in state.trials
     ):

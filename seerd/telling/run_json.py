@@ -160,7 +160,9 @@ def unreadable(run: str, why: str) -> Json:
 
 
 def best(state: State, job: str | None = None) -> Json | None:
-    """Return the model of a job (None: of the first that has one), published or the best saved."""
+    """Return a job's model (None: of the run's one job, or of the first), published or else the
+    best saved; None: there is none.
+    """
     best = chosen(state, job)
     return None if best is None else _model(state, best)
 

@@ -135,8 +135,9 @@ async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
     await asyncio.gather(*ends, return_exceptions=True)
     complaint.cancel()
     answers = await asyncio.gather(*left, return_exceptions=True)
+    stored = [line for one in fleets for line in await _emptied(one)]
     costing = [line for one, of in zip(answers, fleets, strict=True) for line in _costing(one, of)]
-    costing += [line for one in fleets for line in await _emptied(one)]
+    costing += stored
     if costing:
         by = "instances power themselves off within minutes, and `seerd sweep` shows them"
         text = "\n".join([f"something is left that may cost; {by}:", *costing])

@@ -177,7 +177,9 @@ def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
-    """Say by bracket how many of many trials went on; by reports too if they came one by one."""
+    """Write for each bracket how many trials went on; if they were compared one by one, for each
+    number of reports too. Each trial counts as it was judged last.
+    """
     as_they_came = len({one.event for one in judged}) > 1
     rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
     for one in judged:

@@ -126,7 +126,8 @@ def _weights(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[b
 
 
 def share(values: Sequence[Hashable]) -> float:
-    """Return the share (0 to 1) of the variance of places between like values, without chance.
+    """Return the share (0 to 1) of the variance of places that is between groups of like values,
+    less what chance gives.
 
     values  best place first
     """

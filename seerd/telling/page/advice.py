@@ -22,7 +22,7 @@ def advice(
     measured: Sequence[Importance],
     shares: Sequence[BilledPart],
 ) -> list[str]:
-    """Return pieces of advice on the trials of one job, the best first."""
+    """Return pieces of advice on the trials of one job, maybe none; `order` has the best first."""
     best = [one for one in order if one.metric is not None][:FEW]
     if not best:
         return []

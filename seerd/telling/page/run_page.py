@@ -43,6 +43,7 @@ GPUS = (
     "not among the best, or too short to be told apart."
 )
 MONEY, SHARES = "What was billed, beside the budget and the deadline.", "Where it went."
+TEXT = ' class="text"'  # of a cell with words: they begin at the left
 AXES = (("at_s", "by time"), ("report", "by report"), ("gpu_s", "by GPU time"))
 
 
@@ -332,9 +333,9 @@ class RunReport:
         return "".join(parts)
 
 
-def html_table(heads: Iterable[str], rows: Iterable[str]) -> str:
-    """Put rows below heads; both are HTML."""
-    head = "".join(f"<th>{name}</th>" for name in heads)
+def html_table(heads: Iterable[str], rows: Iterable[str], attributes: str = "") -> str:
+    """Put rows below heads, which have these attributes; all are HTML."""
+    head = "".join(f"<th{attributes}>{name}</th>" for name in heads)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return f'<div class="scroll">{table}</div>'
 
@@ -349,11 +350,11 @@ def _jobs(state: State) -> str:
         return ""
     heads, *rows = jobs_table(state, jobs_of(state))
     names = (name.removeprefix(">") for name in heads)
-    return f"<h2>Jobs</h2>{html_table(names, map(html_row, rows))}"
+    return f"<h2>Jobs</h2>{html_table(names, map(html_row, rows), TEXT)}"
 
 
 def _text(cell: str) -> str:
-    return f'<td class="text">{escape(printable(cell))}</td>'
+    return f"<td{TEXT}>{escape(printable(cell))}</td>"
 
 
 def comparison(runs: Sequence[ReadRun]) -> str:
@@ -373,7 +374,7 @@ def comparison(runs: Sequence[ReadRun]) -> str:
     ]
     heads = ("run", "policy", "deadline", "budget", "billed", "trials", "best", "configuration")
     title = f"<h1>{len(runs)} runs by {escape(printable(runs[0].state.facts.metric))}</h1>"
-    table = html_table(heads, (html_row(_cells(run.state)) for run in runs))
+    table = html_table(heads, (html_row(_cells(run.state)) for run in runs), TEXT)
     return page("Comparison", [title, *map(figure, pictures), table])
 
 

@@ -22,7 +22,7 @@ from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.words import neighbours
 
 TOP = 6  # so many trials have a colour, a dash and a name of their own
-Value = tuple[int, float, float]  # number of a report, when it was made, its metric
+Point = tuple[int, float, float]  # number of a report, when it was made, its metric
 MOST_BARS, MOST_LINES, MOST_POINTS = 500, 120, 3000
 FINEST = 1 / 400  # the shortest bar, as a share of the run
 
@@ -179,7 +179,7 @@ def promotions(timeline: Timeline) -> dict[str, set[int]]:
     return promoted
 
 
-def _values(trial: Trial, metric: str | None) -> list[Value]:
+def _values(trial: Trial, metric: str | None) -> list[Point]:
     values = [
         (r, r.metric if metric is None else trial.others.get(r.reports, {}).get(metric))
         for r in trial.history
@@ -187,7 +187,7 @@ def _values(trial: Trial, metric: str | None) -> list[Value]:
     return [(report.reports, report.at_s, value) for report, value in values if value is not None]
 
 
-def _thinned(values: list[Value], most: int, kept: set[int]) -> list[Value]:
+def _thinned(values: list[Point], most: int, kept: set[int]) -> list[Point]:
     if len(values) <= most:
         return values
     chosen = set(np.linspace(0, len(values) - 1, most).round().astype(int).tolist())
