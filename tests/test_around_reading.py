@@ -7,7 +7,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +146,26 @@ def test_the_newest_attempt_of_each_trial_and_who_printed_last_comes_last(tmp_pa
     assert [path.read_text() for path in shown] == ["odd", "new", "last"]
     of_one = newest_last(log_files(folder, "t1"), folder)
     assert [path.read_text() for path in of_one] == ["old", "new"]
+
+
+def test_folders_that_agents_remove_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"a/trials/t1/1/logs/launcher.log": ("kept", 50.0)})
+    over = threading.Event()
+
+    def save_and_remove() -> None:
+        while not over.is_set():
+            checkpoint = folder.instances / "a/trials/t1/checkpoints/1/weights"
+            checkpoint.mkdir(parents=True)
+            shutil.rmtree(checkpoint.parents[1])
+
+    agent = threading.Thread(target=save_and_remove)
+    agent.start()
+    try:
+        found = {tuple(path.read_text() for path in log_files(folder, None)) for _ in range(300)}
+    finally:
+        over.set()
+        agent.join()
+    assert found == {("kept",)}
 
 
 @settings(max_examples=60, deadline=None)

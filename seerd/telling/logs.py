@@ -38,8 +38,16 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
         raise UsageError(
             f"{folder.run} has no logs of {trial!r}; trials with logs: {', '.join(names)}"
         )
-    logs = (path for root in trials for path in root.rglob("*.log") if _is_ours(path, folder))
-    return sorted(logs, key=lambda path: path.relative_to(folder.instances).parts[1:])
+    # `os.walk` passes over folders that an agent removes meanwhile, at which `rglob` raises.
+    logs = (
+        Path(path, name)
+        for root in trials
+        for path, _, names in os.walk(root)
+        for name in names
+        if name.endswith(".log")
+    )
+    ours = (path for path in logs if _is_ours(path, folder))
+    return sorted(ours, key=lambda path: path.relative_to(folder.instances).parts[1:])
 
 
 def newest_attempts(paths: Sequence[Path], folder: RunFolder) -> list[Path]:

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig
-from bench.testbed.rig.guest import client
+from bench.testbed.rig.guest import client, until
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.aws.policy import Needs, canary_policy, policy
@@ -132,9 +132,10 @@ def results(told: dict[str, Any]) -> dict[str, str]:
 
 
 def assert_nothing_left(rig: Rig) -> None:
+    """A volume goes with its instance, a moment after that has ended."""
     assert rig.instances() == []
     mine = [{"Name": "tag-key", "Values": ["seerd:run"]}]
-    assert client(rig, "ec2").describe_volumes(Filters=mine)["Volumes"] == []
+    until(lambda: not client(rig, "ec2").describe_volumes(Filters=mine)["Volumes"])
     assert client(rig, "s3").list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
     assert client(rig, "s3").list_multipart_uploads(Bucket=rig.bucket).get("Uploads", []) == []
 
