@@ -214,15 +214,15 @@ class Coordinator:
             state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
             if not fresh:
                 _take_up_clock(journal, state.now)
-            if self._has_lost:
-                self._has_lost = False
+            lost, self._has_lost = self._has_lost, False
+            if lost:
                 self.shared.lost |= {
                     attempt
                     for (instance, _), attempt in self.shared.training.items()
                     if instance not in state.fleet.instances or not _has(state, attempt)
                 }
             if begun:
-                self._look_recorded(journal, state)
+                self._look_recorded(journal, state, None if lost else self.state)
             if (
                 state.phase is RunPhase.OVER
                 and not lacks_its_model(state)
@@ -375,8 +375,11 @@ class Coordinator:
             self.shared.chance.injected[OTHER_RULES] += 1
         return version
 
-    def _look_recorded(self, journal: Journal, read: State) -> None:
-        """The journal alone gives the state that the process before had, whatever the rules are."""
+    def _look_recorded(self, journal: Journal, read: State, kept: State | None) -> None:
+        """The journal alone gives the state that the process before had, whatever the rules are.
+
+        kept  that state; None if there was none, or if events of it were lost since
+        """
         wrong = self.shared.wrong
         try:
             ruleless = replay(journal, NoRules())  # type: ignore[arg-type]
@@ -384,7 +387,6 @@ class Coordinator:
             wrong.append(f"it cannot be read without rules: {error}")
         else:
             wrong += [f"read with other rules: {what}" for what in differing(ruleless, read)]
-        kept = self.state
         if (
             kept is not None and kept.clock.seq == read.clock.seq
         ):  # else it was killed before it had committed

@@ -101,7 +101,7 @@ def test_a_seed_with_strains_is_kept(seed: int) -> None:
 
 DAMAGED = (
     *(52000075, 52000148, 52000150, 52000229, 52000271, 52000592, 52000925, 52000950, 53000229),
-    *(55000689, 57014032, 57018891, 58015594),
+    *(55000689, 57014032, 57018891, 58015594, 59013592),
 )
 """Seeds that notice mistakes in what follows from events that a journal has lost."""
 
