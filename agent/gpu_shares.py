@@ -1,78 +1,67 @@
-"""How many GPUs each run gets of those that several want, by weight: what `seerd.planner.dividing`
-computes, for agents, which have no planner. Each agent gets the same result from the same runs.
+"""How many GPUs each job of a run, or each run on a machine, gets by weight: water-filling (Li et
+al., ASHA, MLSys '20, section 5.3). The planner and every agent get the same result from the same
+claims.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
-
-if TYPE_CHECKING:
-    from fractions import Fraction
+from fractions import Fraction
+from typing import Dict, List, Sequence
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a run may have."""
+class Claim:
+    """What a job, or a run on a shared machine, may have."""
 
-    run: str
-    cap: int  # the most GPUs that it can use
-    weight: float  # above 0
+    job: str
+    cap: int  # the most GPUs that it can use, at least 0
+    weight: float = 1.0  # its share beside that of others, above 0
     least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
 
 
-def fair_shares(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:
-    """Divide GPUs between runs by weight, in whole GPUs; returns GPUs by run.
-
-    What a run cannot use goes to the others. What rounding leaves goes to the largest remainders,
-    then to the heaviest, then to the first. If not every run can have its smallest step, those that
-    are furthest below theirs get none.
+def fair_shares(gpus: int, claims: Sequence[Claim]) -> Dict[str, int]:
+    """Divide whole GPUs by weight. What a job cannot use goes to the others; what rounding leaves,
+    to the largest remainders, then to the heaviest, then to the first. Of jobs below their smallest
+    step those furthest below have none, one after the other (of equals the lightest first); what is
+    left goes to jobs that it is enough for.
     """
-    able = [wish for wish in wishes if 0 < wish.least <= min(wish.cap, gpus)]
+    able = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
     shares = _whole(gpus, able)
-    while True:
-        short = [wish for wish in able if 1 < wish.least > shares[wish.run]]
-        if not short:
-            break
-        able.remove(max(reversed(short), key=lambda wish: _lack(wish, shares)))
+    while short := [claim for claim in able if 1 < claim.least > shares[claim.job]]:
+        lacks = {c.job: (1 - shares[c.job] / c.least, -c.weight, c.least) for c in short}
+        able.remove(max(reversed(short), key=lambda claim: lacks[claim.job]))
         shares = _whole(gpus, able)
-    for wish in _heaviest(wishes):
+    for claim in _heaviest(claims):
         left = gpus - sum(shares.values())
-        if wish.run not in shares and wish.least <= min(left, wish.cap):
-            shares[wish.run] = min(left, wish.cap)
-    return {wish.run: shares.get(wish.run, 0) for wish in wishes}
+        if claim.job not in shares and claim.least <= min(left, claim.cap):
+            shares[claim.job] = min(left, claim.cap)
+    return {claim.job: shares.get(claim.job, 0) for claim in claims}
 
 
-def _whole(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:
-    exact = _water_level(gpus, wishes)
-    shares = {run: int(share) for run, share in exact.items()}
+def water_level(gpus: int, claims: Sequence[Claim]) -> Dict[str, Fraction]:
+    """Divide GPUs by weight as if they could be split, up to each job's cap."""
+    exact = {claim.job: Fraction(claim.cap) for claim in claims}
+    left, open_ = Fraction(gpus), list(claims)
+    while open_:
+        level = left / sum(Fraction(claim.weight) for claim in open_)
+        full = [claim for claim in open_ if claim.cap <= level * Fraction(claim.weight)]
+        if not full:
+            return {**exact, **{claim.job: level * Fraction(claim.weight) for claim in open_}}
+        left -= sum(claim.cap for claim in full)
+        open_ = [claim for claim in open_ if claim not in full]
+    return exact
+
+
+def _whole(gpus: int, claims: Sequence[Claim]) -> Dict[str, int]:
+    exact = water_level(gpus, claims)
+    shares = {job: int(share) for job, share in exact.items()}
     left = int(sum(exact.values())) - sum(shares.values())
-    order = sorted(_heaviest(wishes), key=lambda wish: shares[wish.run] - exact[wish.run])
-    for wish in order[:left]:
-        shares[wish.run] += 1
+    order = sorted(_heaviest(claims), key=lambda claim: shares[claim.job] - exact[claim.job])
+    for claim in order[:left]:
+        shares[claim.job] += 1
     return shares
 
 
-def _heaviest(wishes: Sequence[Wish]) -> List[Wish]:
-    return sorted(wishes, key=lambda wish: -wish.weight)
-
-
-def _lack(wish: Wish, shares: Dict[str, int]) -> Tuple[float, float, int]:
-    """Return how far a run is below its smallest step; of equals the lightest lacks most."""
-    return (1 - shares[wish.run] / wish.least, -wish.weight, wish.least)
-
-
-def _water_level(gpus: int, wishes: Sequence[Wish]) -> "Dict[str, Fraction]":
-    from fractions import Fraction  # takes time to import, and a run alone needs no shares
-
-    exact = {wish.run: Fraction(wish.cap) for wish in wishes}
-    left, open_ = Fraction(gpus), list(wishes)
-    while open_:
-        level = left / sum(Fraction(wish.weight) for wish in open_)
-        full = [wish for wish in open_ if wish.cap <= level * Fraction(wish.weight)]
-        if not full:
-            exact.update({wish.run: level * Fraction(wish.weight) for wish in open_})
-            return exact
-        left -= sum(wish.cap for wish in full)
-        open_ = [wish for wish in open_ if wish not in full]
-    return exact
+def _heaviest(claims: Sequence[Claim]) -> List[Claim]:
+    return sorted(claims, key=lambda claim: -claim.weight)

@@ -26,7 +26,7 @@ from seerd.agent.gpu_leases import (
     free,
     pools,
 )
-from seerd.agent.gpu_shares import Wish, fair_shares
+from seerd.agent.gpu_shares import Claim, fair_shares
 from seerd.agent.launch import devices
 
 LOOK_S = 0.5
@@ -331,11 +331,11 @@ def _stranger(lease: str, folder: LeaseFolder) -> str:
 def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
     """Return how many of `total` GPUs a run may use, at least one, if it wants all that it can."""
     ranked = sorted([replace(run, wants=run.most), *rivals], key=_key)
-    wishes = [
-        Wish(str(at), rival.wants, rival.weight, rival.least) for at, rival in enumerate(ranked)
+    claims = [
+        Claim(str(at), rival.wants, rival.weight, rival.least) for at, rival in enumerate(ranked)
     ]
     own = next(str(at) for at, rival in enumerate(ranked) if _key(rival) == _key(run))
-    return max(1, fair_shares(total, wishes)[own])
+    return max(1, fair_shares(total, claims)[own])
 
 
 def _key(run: Optional[RunHere]) -> Tuple[float, str]:

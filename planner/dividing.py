@@ -1,8 +1,7 @@
 """How many GPUs each of several jobs gets, by each way of sharing: whole steps of its smallest
 trial, and never more than it can use.
 
-Fair shares are water-filling by weight (Li et al., ASHA, MLSys '20, section 5.3). The agent has its
-own (`agent.gpu_shares`), as it imports nothing of the planner's; a test compares the two.
+Fair shares are those of runs on one machine (`agent.gpu_shares`).
 What a job may still gain is expected from its results alone, so that jobs under any policy can be
 compared (Li et al., Ease.ml, VLDB '18, sections 4.1 to 4.4): its regret is taken to fall like 1/t
 with its GPU time t. Then what its best result has risen by since a part f of that time is 1/f - 1
@@ -14,72 +13,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
+from seerd.agent.gpu_shares import Claim, fair_shares
 from seerd.planner.model import PlannedJob, Sharing, View
 from seerd.planner.serving import Freeze, Offer, greedy, round_robin, watched
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a job may have."""
-
-    job: str
-    cap: int  # the most GPUs that it can use, at least 0
-    weight: float = 1.0  # its share beside that of others, above 0
-    least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
-
-
-def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
-    """Divide whole GPUs by weight. What a job cannot use goes to the others; what rounding leaves,
-    to the largest remainders. Of jobs below their smallest step those furthest below have none, one
-    after the other; what is left goes to jobs that it is enough for.
-    """
-    able = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
-    shares = _whole(gpus, able)
-    while short := [claim for claim in able if 1 < claim.least > shares[claim.job]]:
-        able.remove(max(reversed(short), key=lambda claim: _lack(claim, shares)))
-        shares = _whole(gpus, able)
-    for claim in _heaviest(claims):
-        left = gpus - sum(shares.values())
-        if claim.job not in shares and claim.least <= min(left, claim.cap):
-            shares[claim.job] = min(left, claim.cap)
-    return {claim.job: shares.get(claim.job, 0) for claim in claims}
-
-
-def water_level(gpus: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
-    """Divide GPUs by weight as if they could be split, up to each job's cap."""
-    exact = {claim.job: Fraction(claim.cap) for claim in claims}
-    left, open_ = Fraction(gpus), list(claims)
-    while open_:
-        level = left / sum(Fraction(claim.weight) for claim in open_)
-        full = [claim for claim in open_ if claim.cap <= level * Fraction(claim.weight)]
-        if not full:
-            return exact | {claim.job: level * Fraction(claim.weight) for claim in open_}
-        left -= sum(claim.cap for claim in full)
-        open_ = [claim for claim in open_ if claim not in full]
-    return exact
-
-
-def _whole(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
-    """Round exact shares to whole GPUs by largest remainders; among equals the heavier is first."""
-    exact = water_level(gpus, claims)
-    shares = {job: int(share) for job, share in exact.items()}
-    left = int(sum(exact.values())) - sum(shares.values())
-    order = sorted(_heaviest(claims), key=lambda claim: shares[claim.job] - exact[claim.job])
-    for claim in order[:left]:
-        shares[claim.job] += 1
-    return shares
-
-
-def _heaviest(claims: Sequence[Claim]) -> list[Claim]:
-    return sorted(claims, key=lambda claim: -claim.weight)
-
-
-def _lack(claim: Claim, shares: Mapping[str, int]) -> tuple[float, float, int]:
-    """Return how far a job is below its smallest step; among equals the lightest lacks most."""
-    return (1 - shares[claim.job] / claim.least, -claim.weight, claim.least)
-
 
 PARTS = 0.25, 0.5, 0.75  # parts of a job's results after which its best result is looked at
 FEW = 8  # a job with fewer results has not shown yet what may be gained

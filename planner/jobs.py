@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from seerd.agent.gpu_shares import Claim
 from seerd.planner.caching import IndexCache
-from seerd.planner.dividing import Claim, Dividing, Prospect, divided, prospects
+from seerd.planner.dividing import Dividing, Prospect, divided, prospects
 from seerd.planner.fixed_cluster import fixed_cluster
 from seerd.planner.job_parts import (
     by_job,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SHARING = "tests/agent/test_gpu_sharing.py"
-SHARES = "tests/agent/test_gpu_shares.py"
+SHARES = "tests/properties/test_sharing_properties.py"
 CHARGES = "tests/core/test_sharing.py"
 WAITS = "tests/agent/test_agent_waits.py"
 LEASES = "tests/agent/test_gpu_leases.py"
@@ -151,8 +151,8 @@ BESIDE_OTHERS = (
     Mutant(
         "shares do not go by weight",
         "GPUs are divided by weight",
-        "gpu_shares._water_level",
-        "left / sum(Fraction(wish.weight) for wish in open_)",
+        "gpu_shares.water_level",
+        "left / sum(Fraction(claim.weight) for claim in open_)",
         "left / len(open_)",
         (SHARES, f"{SHARING}::test_shares_go_by_weight"),
     ),
@@ -167,8 +167,8 @@ BESIDE_OTHERS = (
     Mutant(
         "a run keeps the share that it cannot use",
         "what a run cannot use goes to the others",
-        "gpu_shares._water_level",
-        "[wish for wish in open_ if wish.cap <= level * Fraction(wish.weight)]",
+        "gpu_shares.water_level",
+        "[claim for claim in open_ if claim.cap <= level * Fraction(claim.weight)]",
         "[]",
         (SHARES, f"{SHARING}::test_a_run_that_can_use_few_leaves_the_rest"),
     ),
@@ -216,7 +216,7 @@ BESIDE_OTHERS = (
         "a share that is of no use is taken",
         "a share below what the smallest trial needs is of no use",
         "gpu_shares.fair_shares",
-        "able.remove(max(reversed(short), key=lambda wish: _lack(wish, shares)))",
+        "able.remove(max(reversed(short), key=lambda claim: lacks[claim.job]))",
         "break",
         (SHARES, SHARING),
     ),

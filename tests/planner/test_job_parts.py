@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bench.testbed.policy_world import FakeTrial, problem
-from seerd.planner.dividing import FEW, Claim, Dividing, Prospect, divided, prospects
+from seerd.agent.gpu_shares import Claim
+from seerd.planner.dividing import FEW, Dividing, Prospect, divided, prospects
 from seerd.planner.job_parts import by_job, changes_of, in_the_run, memory_of, own_left
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, Compared, Limits, Mode, NewTrial, Plan, PlannedJob, View

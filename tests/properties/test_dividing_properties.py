@@ -10,7 +10,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.planner.dividing import FLOOR, Claim, Dividing, Prospect, divided, fair_shares
+from seerd.agent.gpu_shares import Claim, fair_shares
+from seerd.planner.dividing import FLOOR, Dividing, Prospect, divided
 from seerd.planner.job_table import JobTerms, ShareTable, read_table
 from seerd.planner.model import Sharing
 from seerd.planner.serving import Freeze

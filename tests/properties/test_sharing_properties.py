@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.planner.dividing import Claim, fair_shares, water_level
+from seerd.agent.gpu_shares import Claim, fair_shares, water_level
 
 MANY = settings(max_examples=200, deadline=None)
 WEIGHTS = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 7.0])
