@@ -12,9 +12,10 @@ import math
 import os
 import re
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"
@@ -82,7 +83,19 @@ class LeaseFolder:
         """Return a descriptor that holds the lock on this GPU until all its copies are closed; None
         if it is held already, or its file cannot be used.
         """
-        return self._locked(lambda: self._file(name), name)
+        while True:  # again if another process has removed the file meanwhile
+            try:
+                descriptor = self._file(name)
+            except OSError:
+                return None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(descriptor, name, self._folder):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            os.close(descriptor)
 
     def leased(self) -> List[str]:
         """List the GPUs that are locked."""
@@ -120,7 +133,7 @@ class LeaseFolder:
     def runs(self, dead: bool = False) -> List[RunHere]:
         """List the runs here; with `dead` also those whose agents have died."""
         runs = [self._run(name, dead) for name in self._names() if name.startswith(RUN)]
-        return [run for run in runs if run is not None and (run.lives or dead)]
+        return [run for run in runs if run is not None]
 
     def tidy(self) -> None:
         """Remove what dead processes of this user have left behind."""
@@ -152,22 +165,6 @@ class LeaseFolder:
         try:
             return not _could_lock(descriptor)
         finally:
-            os.close(descriptor)
-
-    def _locked(self, opened: Callable[[], int], name: str) -> Optional[int]:
-        """Open and lock a file, again if another process has removed it meanwhile."""
-        while True:
-            try:
-                descriptor = opened()
-            except OSError:
-                return None
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(descriptor, name, self._folder):
-                    return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                return None
             os.close(descriptor)
 
     def _file(self, name: str) -> int:
@@ -213,15 +210,10 @@ class Registration:
 
     def say(self, run: RunHere) -> None:
         """Write what the run says of itself, in one write of at least the last one's size."""
+        names = ("run", "weight", "most", "wants", "least", "pool", "since")
         body = {
             "version": 1,
-            "run": run.run,
-            "weight": run.weight,
-            "most": run.most,
-            "wants": run.wants,
-            "least": run.least,
-            "pool": run.pool,
-            "since": run.since,
+            **{name: getattr(run, name) for name in names},
             "uses": {lease: [use.attempt, use.since] for lease, use in run.uses.items()},
         }
         data = json.dumps(body).encode().ljust(self._size)
@@ -237,10 +229,11 @@ class Registration:
         os.close(self._descriptor)
 
 
-def free(lease: int) -> None:
-    """Free a lease at once, even if other processes have copies of it, and close it."""
-    fcntl.flock(lease, fcntl.LOCK_UN)
-    os.close(lease)
+def free(leases: Iterable[int]) -> None:
+    """Free leases at once, even if other processes have copies of them, and close them."""
+    for lease in leases:
+        fcntl.flock(lease, fcntl.LOCK_UN)
+        os.close(lease)
 
 
 def folder_path() -> str:
@@ -306,18 +299,14 @@ def _place(name: str, uuids: Sequence[str]) -> str:
 
 
 def _uuids() -> List[str]:
-    try:
-        places = sorted(os.listdir(DEVICES))
-    except OSError:
-        return []
-    return [_uuid(Path(DEVICES, place, "information")) for place in places]
-
-
-def _uuid(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", path.read_text(), re.MULTILINE)
-        return match[1] if match else ""
-    return ""
+    uuids = []
+    for place in sorted(Path(DEVICES).glob("*")):
+        text = ""
+        with contextlib.suppress(OSError):
+            text = (place / "information").read_text()
+        match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", text, re.MULTILINE)
+        uuids.append(match[1] if match else "")
+    return uuids
 
 
 def _opened(path: str) -> int:
@@ -404,3 +393,42 @@ def _plain(text: Any) -> str:
 def pools(runs: Sequence[RunHere]) -> Set[str]:
     """Return all leases that one of these runs may take."""
     return {name for run in runs for name in run.pool}
+
+
+def report() -> Dict[str, Any]:
+    """Return who has which GPUs of this machine, and which a run here has counted: only locks that
+    are held count (`seerd machines`). Raises `LeaseFolderError`.
+    """
+    path, now = folder_path(), time.time()
+    if not os.path.lexists(path):
+        return {"now": now, "gpus": [], "runs": []}
+    folder = LeaseFolder(path)
+    runs = folder.runs(dead=True)
+    holders = folder.holders(runs)
+    folder.close()
+    shown = [run for run in runs if run.lives or run in holders.values()]
+    shown.sort(key=lambda run: (run.since, run.run))
+    leases = in_order(sorted(holders.keys() | pools([run for run in shown if run.lives])))
+    counts = [list(holders.values()).count(run) for run in shown]
+    names = ("run", "user", "weight", "most", "wants", "since", "lives")
+    return {
+        "now": now,
+        "gpus": [
+            {"gpu": lease, "held": lease in holders, **_use(lease, holders.get(lease))}
+            for lease in leases
+        ],
+        "runs": [
+            {**{name: getattr(run, name) for name in names}, "gpus": count}
+            for run, count in zip(shown, counts)
+        ],
+    }
+
+
+def _use(lease: str, run: Optional[RunHere]) -> Dict[str, Any]:
+    if run is None:
+        return dict.fromkeys(("run", "user", "trial", "attempt", "since"))
+    use = run.uses[lease]
+    trial, _, attempt = use.attempt.rpartition("/")
+    number = int(attempt) if attempt.isdecimal() else None
+    about = {"trial": trial or None, "attempt": number, "since": use.since}
+    return {"run": run.run, "user": run.user, **about}

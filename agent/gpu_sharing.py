@@ -10,9 +10,10 @@ import contextlib
 import logging
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
+from seerd.agent import clock
 from seerd.agent.gpu_keeper import Keeper
 from seerd.agent.gpu_leases import (
     Device,
@@ -28,6 +29,7 @@ from seerd.agent.gpu_leases import (
 )
 from seerd.agent.gpu_shares import Claim, fair_shares
 from seerd.agent.launch import devices
+from seerd.agent.protocol import Complained, Fact, Noticed, Shared
 
 LOOK_S = 0.5
 """Seconds between looks at the other runs."""
@@ -39,10 +41,16 @@ log = logging.getLogger("agent")
 
 
 class WholeMachine:
-    """A machine of this run alone. `names` returns CUDA's names of GPUs."""
+    """A machine of this run alone. `visible`: the agent's CUDA_VISIBLE_DEVICES."""
 
-    def __init__(self, names: Callable[[Iterable[int]], List[str]]) -> None:
-        self.names = names
+    def __init__(self, visible: str) -> None:
+        self._visible = visible
+
+    def names(self, gpus: Iterable[int]) -> List[str]:
+        """Return CUDA's names of GPUs, whether in use or not."""
+        return devices(gpus, self._visible)
+
+    shown = names
 
     async def take(self, _attempt: str, _gpus: Sequence[int], _stopped: asyncio.Event) -> bool:
         """Return True: nobody else has them."""
@@ -50,10 +58,6 @@ class WholeMachine:
 
     def give_back(self, _attempt: str) -> None:
         """Do nothing."""
-
-    def shown(self, gpus: Sequence[int]) -> List[str]:
-        """Return CUDA's names of GPUs, whether in use or not."""
-        return self.names(gpus)
 
     def left(self) -> None:
         """Return None: nobody else uses any."""
@@ -89,20 +93,12 @@ class _Holding:
         self.since = time.time()
 
 
-@dataclass(frozen=True)
-class Listener:
-    """Callbacks for news of the GPUs here; each gets a text for people as its last argument."""
-
-    share: Callable[[int, str], None]  # the number of GPUs that the run may use from now on
-    note: Callable[[str], None]
-    waits: Callable[[str, str], None]  # an attempt that still waits for GPUs
-
-
 class SharedGpus:
-    """The GPUs of a machine that other runs may use too.
+    """The GPUs of a machine that other runs may use too. Raises `LeaseFolderError` if it has no
+    place for leases.
 
     `run` has this run's weight and the most GPUs that it can use. `was`: how many the daemon takes
-    it that it may use. `clock`: a monotonic clock.
+    it that it may use. `now` returns monotonic seconds.
     """
 
     def __init__(
@@ -110,15 +106,14 @@ class SharedGpus:
         run: RunHere,
         devices: List[Device],
         was: int,
-        listener: Listener,
-        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[List[Fact]], None],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises `LeaseFolderError` if the machine has no place for leases."""
         self._run = run
         self._devices = devices
         self.share = was
-        self._listener = listener
-        self._now = clock
+        self._report = report
+        self._now = now
         self._folder = LeaseFolder(folder_path())
         self._folder.tidy()
         self._own = self._folder.register(run.run)
@@ -126,7 +121,7 @@ class SharedGpus:
         self._keeper = Keeper(run.run)
         self._held: Dict[str, _Holding] = {}
         self._waiting: List[_Request] = []
-        self._peak, self._peak_at = 0, clock()
+        self._peak, self._peak_at = 0, now()
         self._looked_at = -math.inf
 
     def names(self, gpus: Iterable[int]) -> List[str]:
@@ -166,7 +161,7 @@ class SharedGpus:
         held = self._held.pop(attempt, None)
         if held is not None:
             self._keeper.release(attempt)
-            _free_all(held.leases)
+            free(held.leases)
             self._serve()
 
     def look(self) -> None:
@@ -199,7 +194,10 @@ class SharedGpus:
 
     def _see_others(self) -> None:
         others = [run for run in self._folder.runs() if _key(run) != _key(self._run)]
-        self._grow(others)
+        if self._devices[0] in cpu_slots(1):
+            # The highest count of CPU slots is right.
+            theirs = [sum(name.startswith("slot-") for name in run.pool) for run in others]
+            self._devices = cpu_slots(max([self._run.most, *theirs]))
         pool = {device.lease for device in self._devices}
         rivals = [run for run in others if pool & pools([run])]
         share, why = self._run.most, "no other run is here any more"
@@ -210,14 +208,8 @@ class SharedGpus:
             why = f"{total} GPUs are shared with {', '.join(names)}"
         if share != self.share:
             self.share = share
-            self._listener.share(share, why)
+            self._report([Shared(0, clock.now(), share, why)])
         self._report_waits()
-
-    def _grow(self, others: Sequence[RunHere]) -> None:
-        """Take in the CPU slots that others count: the highest count is right."""
-        if self._devices[0] in cpu_slots(1):
-            theirs = [sum(name.startswith("slot-") for name in run.pool) for run in others]
-            self._devices = cpu_slots(max([self._run.most, *theirs]))
 
     def _serve(self) -> None:
         for request in list(self._waiting):
@@ -233,7 +225,7 @@ class SharedGpus:
         try:
             self._keeper.hold(request.attempt, leases)
         except OSError as error:
-            _free_all(leases)
+            free(leases)
             request.error = error
         else:
             assigned = dict(zip(request.gpus, devices))
@@ -251,7 +243,7 @@ class SharedGpus:
                     got[device] = lease
             if len(got) == len(gpus):
                 return list(got), list(got.values())
-            _free_all(got.values())
+            free(got.values())
         return None
 
     def _candidates(self, gpus: Sequence[int]) -> Iterator[List[Device]]:
@@ -290,20 +282,22 @@ class SharedGpus:
         for request in late:
             request.reported_at = self._now()
             request.pause_s = min(2 * request.pause_s, LONGEST_PAUSE_S)
-            self._listener.waits(request.attempt, why)
+            trial, _, attempt = request.attempt.rpartition("/")
+            self._report([Complained(0, clock.now(), trial, int(attempt), "waits", why)])
 
 
 def shared_or_whole(
-    run: RunHere, cuda: bool, visible: str, was: int, listener: Listener
+    run: RunHere, cuda: bool, visible: str, was: int, report: Callable[[List[Fact]], None]
 ) -> Union[SharedGpus, WholeMachine]:
     """Return a machine's GPUs, shared if there is a place for leases, else whole with a note."""
     own = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
     try:
         pool = [device.lease for device in own]
-        return SharedGpus(replace(run, pool=pool), own, was, listener)
+        return SharedGpus(replace(run, pool=pool), own, was, report)
     except (LeaseFolderError, OSError) as error:
-        listener.note(f"other runs on this machine are not seen, and do not see this one: {error}")
-        return WholeMachine(lambda gpus: devices(gpus, visible))
+        why = f"other runs on this machine are not seen, and do not see this one: {error}"
+        report([Noticed(0, clock.now(), "cold", None, why)])
+        return WholeMachine(visible)
 
 
 def shown(held: Dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
@@ -348,8 +342,3 @@ async def _first_of(*events: asyncio.Event) -> None:
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-
-
-def _free_all(leases: Iterable[int]) -> None:
-    for lease in leases:
-        free(lease)

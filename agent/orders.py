@@ -36,16 +36,14 @@ from seerd.agent.crowding import Crowding
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Reaper
 from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
-from seerd.agent.gpu_sharing import Listener, SharedGpus, WholeMachine, shared_or_whole
-from seerd.agent.gpus import Gpus
-from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
+from seerd.agent.gpu_sharing import SharedGpus, WholeMachine, shared_or_whole
+from seerd.agent.health import CheckedMachine, Gpus, UnhealthyError, check_machine, check_torch
 from seerd.agent.interpreters import Interpreters
 from seerd.agent.journal import AgentJournal, Order
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import (
     LaunchPlan,
     Places,
-    devices,
     going_on,
     launch_plan,
     node_environment,
@@ -68,7 +66,6 @@ from seerd.agent.protocol import (
     Prepare,
     Prepared,
     Refused,
-    Shared,
     Start,
     Stop,
 )
@@ -152,9 +149,7 @@ class Orders:
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         own = cuda_devices(here.gpus, self._visible) if here.cuda else cpu_slots(here.gpus)
         self.devices = [device.name for device in own]
-        self._ours: Union[SharedGpus, WholeMachine] = WholeMachine(
-            lambda gpus: devices(gpus, self._visible)
-        )
+        self._ours: Union[SharedGpus, WholeMachine] = WholeMachine(self._visible)
         self._gpus = Gpus(here.machine, lambda gpus: self._ours.names(gpus))  # noqa: PLW0108 (`_ours` changes)
         self._attempts: Dict[str, LocalAttempt] = {}
         self._ended: Dict[str, int] = {}
@@ -180,11 +175,7 @@ class Orders:
             return
         was = here.gpus if self._journal.share is None else self._journal.share
         run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
-        listener = Listener(
-            lambda gpus, why: self._report([Shared(0, clock.now(), gpus, why)]),
-            *(self._note_cold, self._report_wait),
-        )
-        self._ours = shared_or_whole(run, here.cuda, self._visible, was, listener)
+        self._ours = shared_or_whole(run, here.cuda, self._visible, was, self._report)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
 
@@ -348,10 +339,6 @@ class Orders:
         """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
         share_of = dict(zip(self.devices, shares))
         return [share_of.get(name) for name in self._ours.shown(range(self._here.gpus))]
-
-    def _report_wait(self, attempt: str, why: str) -> None:
-        order, now = self._attempts[attempt].start, clock.now()
-        self._report([Complained(0, now, order.trial, order.attempt, "waits", why)])
 
     def _start(self, order: Start) -> None:
         prepared, why = self._journal.prepared, self._why_not(order)

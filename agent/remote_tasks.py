@@ -21,8 +21,7 @@ from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NoReturn, Set,
 
 import seerd.agent
 from seerd.agent import host, plainfile
-from seerd.agent.gpu_leases import LeaseFolderError
-from seerd.agent.gpu_report import report
+from seerd.agent.gpu_leases import LeaseFolderError, report
 from seerd.agent.launch import LIBRARY, unpack_library
 from seerd.agent.protocol import VERSION, Hello, Shutdown
 from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked

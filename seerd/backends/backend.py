@@ -93,7 +93,7 @@ class GpuUse:
     """Which runs have which GPUs of a machine."""
 
     machine: str  # its name
-    report: dict[str, Any] | None = None  # see `agent/gpu_report.py`; None: it cannot be asked
+    report: dict[str, Any] | None = None  # see `agent/gpu_leases.py`; None: it cannot be asked
     why: str = ""  # why it cannot be asked
 
 

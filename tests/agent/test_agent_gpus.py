@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.gpus import App, Card, held, parsed_apps, parsed_cards
+from seerd.agent.health import App, Card, held, parsed_apps, parsed_cards
 from seerd.agent.protocol import Exited, Noticed
 from tests.agent.test_agent_health import program
 

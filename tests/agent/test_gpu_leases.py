@@ -256,7 +256,7 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_is_no_lease(
     """Another run would lock the file that has its name now."""
     made = folder.lease("gpu-0")
     assert made is not None
-    free(made)
+    free([made])
     lock = fcntl.flock
 
     def removes(descriptor: int, operation: int) -> None:
@@ -273,7 +273,7 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_is_no_lease(
 
 def test_a_process_that_has_passed_a_lock_on_is_not_named(tmp_path: Path) -> None:
     folder = LeaseFolder(str(tmp_path / "leases"))
-    free(folder.lease("gpu-0") or -1)
+    free([folder.lease("gpu-0") or -1])
     passed = os.open(tmp_path / "leases" / "gpu-0", os.O_RDONLY)
     code = (
         "import fcntl, os, sys; fcntl.flock({0}, fcntl.LOCK_EX); print(flush=True); "

@@ -18,7 +18,8 @@ from seerd.agent.gpu_leases import (
     cuda_devices,
     folder_path,
 )
-from seerd.agent.gpu_sharing import Listener, SharedGpus, shared_or_whole
+from seerd.agent.gpu_sharing import SharedGpus, shared_or_whole
+from seerd.agent.protocol import Complained, Fact, Noticed, Shared
 
 PREFIX = f"shared-{os.getpid()}-"
 
@@ -30,17 +31,20 @@ class Run:
         self.here = here
         self.shares: list[int] = []
         self.whys: list[str] = []
-        self.notes: list[str] = []
         self.stopped: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[bool]] = {}
         self._asked: dict[str, list[int]] = {}
         self.waits: list[tuple[str, str]] = []
-        told = Listener(self._hear, self.notes.append, lambda *wait: self.waits.append(wait))
-        self.gpus = SharedGpus(here, devices, here.most, told, clock)
+        self.gpus = SharedGpus(here, devices, here.most, self._hear, clock)
 
-    def _hear(self, share: int, why: str) -> None:
-        self.shares.append(share)
-        self.whys.append(why)
+    def _hear(self, facts: list[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, Shared):
+                self.shares.append(fact.gpus)
+                self.whys.append(fact.why)
+            else:
+                assert isinstance(fact, Complained)
+                self.waits.append((f"{fact.trial}/{fact.attempt}", fact.why))
 
     async def wants(self, trial: str, *gpus: int) -> bool:
         """Ask for GPUs, by the daemon's numbers; whether the attempt has them already."""
@@ -443,13 +447,14 @@ def test_without_a_place_for_leases_a_run_goes_on_and_says_so(
     leases: Callable[..., object],
 ) -> None:
     os.mkdir(str(leases), 0o700)  # noqa: PTH102
-    notes: list[str] = []
+    facts: list[Fact] = []
     here = RunHere(f"{PREFIX}x", 1.0, 2, 0, 1, [], 0.0, {})
-    gpus = shared_or_whole(here, True, "5,6", 2, Listener(print, notes.append, print))
+    gpus = shared_or_whole(here, True, "5,6", 2, facts.extend)
     assert gpus.names([0, 1]) == ["5", "6"]
-    assert len(notes) == 1
-    assert "other runs on this machine are not seen" in notes[0]
-    assert "mode 0700" in notes[0]
+    (note,) = facts
+    assert isinstance(note, Noticed)
+    assert "other runs on this machine are not seen" in note.why
+    assert "mode 0700" in note.why
 
 
 def user() -> str:

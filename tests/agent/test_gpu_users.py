@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from seerd.agent.gpu_leases import ELSEWHERE, LeaseFolder
-from seerd.agent.gpu_report import report
+from seerd.agent.gpu_leases import ELSEWHERE, LeaseFolder, report
 
 FIRST, SECOND = 65533, 65534
 PROGRAM = """
 import json, os, sys
 from seerd.agent.gpu_leases import *
-import seerd.agent.gpu_report, pwd, encodings.idna
+import pwd, encodings.idna
 os.setgroups([])
 os.setgid(int(sys.argv[2]))
 os.setuid(int(sys.argv[2]))

@@ -97,7 +97,7 @@ PROMISED = (
     Mutant(
         "what a dead process holds of a GPU is overlooked",
         "GPUs are given on when nothing of the last attempt is left on them",
-        "gpus.held",
+        "health.held",
         "[app for app in here if not lives(app.pid)]",
         "[]",
         (

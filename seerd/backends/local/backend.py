@@ -92,8 +92,7 @@ class LocalBackend(Backend[LocalKeys]):
         return examined(case, self.keys)
 
     async def gpu_use(self) -> list[GpuUse]:
-        from seerd.agent.gpu_leases import LeaseFolderError
-        from seerd.agent.gpu_report import report
+        from seerd.agent.gpu_leases import LeaseFolderError, report
 
         try:
             return [GpuUse(HERE, report())]
