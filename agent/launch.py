@@ -45,12 +45,16 @@ TORCHRUN = (
     *("encodings.idna", "seerd.training.trial"),
 )
 """Modules that torchrun and its ranks import."""
+SHOWN_TO_TRIALS = (
+    *("allocations", "metric", "mode", "smooth", "constraints"),
+    *("checkpoint_every_s", "max_reports"),
+)
+"""Fields of the job that are in trial.json."""
 OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")
 """Variables that differ between attempts."""
 
 JOIN_S = 120
 """Seconds that nodes wait for each other: a cold disk takes a minute to import torch."""
-
 SIOCGIFADDR, NAME_BYTES, ADDRESS = 0x8915, 16, slice(20, 24)
 """Of netdevice(7)."""
 
@@ -163,14 +167,21 @@ def launch_plan(
     `cuda`: GPUs are CUDA devices, not CPU slots. `outside`: the agent's own environment. `learns`:
     the attempt writes what it has imported.
     """
-    attempt = f"{run}/{start.trial}/{start.attempt}"
     names, values = [GPUS, *job.names], values_of(start)
     if job.names:
         job = replace(job, args=filled(job.args, names, values))
     job = replace(job, env=filled_environment(job.env, names, values))
-    observed = None
+    about = {
+        "version": 1,
+        "run": run,
+        **{name: getattr(start, name) for name in ("trial", "attempt", "config", "seed")},
+        **{name: getattr(job, name) for name in SHOWN_TO_TRIALS},
+        "gpus": _gpus(start),
+        "checkpoints": str(places.checkpoints),
+        "learns": learns,
+    }
     if job.observed is not None:
-        observed = {
+        about["observed"] = {
             "report": job.observed.report,
             "checkpoint": job.observed.checkpoint,
             "work": str(places.work),
@@ -179,29 +190,11 @@ def launch_plan(
         }
     return LaunchPlan(
         argv=_argv(job, start, run, places),
-        env=_env(job, attempt, start.gpus, places, cuda, outside),
+        env=_env(job, f"{run}/{start.trial}/{start.attempt}", start.gpus, places, cuda, outside),
         cwd=str(places.work),
         log=places.launcher_log,
-        observer=None if observed is None else [sys.executable, "-m", OBSERVER],
-        about={
-            "version": 1,
-            "run": run,
-            "trial": start.trial,
-            "attempt": start.attempt,
-            "config": start.config,
-            "gpus": _gpus(start),
-            "allocations": job.allocations,
-            "metric": job.metric,
-            "mode": job.mode,
-            "seed": start.seed,
-            "checkpoints": str(places.checkpoints),
-            "checkpoint_every_s": job.checkpoint_every_s,
-            "max_reports": job.max_reports,
-            "smooth": job.smooth,
-            "constraints": job.constraints,
-            "learns": learns,
-            **({} if observed is None else {"observed": observed}),
-        },
+        observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
+        about=about,
     )
 
 

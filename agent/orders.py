@@ -32,13 +32,18 @@ from typing import (
 from seerd.agent import clock, host, workplace
 from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_inside
 from seerd.agent.attempts import LocalAttempt, Report
-from seerd.agent.crowding import Crowding
 from seerd.agent.downloads import JobData
-from seerd.agent.family import Reaper
+from seerd.agent.family import Crowding, Reaper
 from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
 from seerd.agent.gpu_sharing import SharedGpus, WholeMachine, shared_or_whole
-from seerd.agent.health import CheckedMachine, Gpus, UnhealthyError, check_machine, check_torch
-from seerd.agent.interpreters import Interpreters
+from seerd.agent.health import (
+    CheckedMachine,
+    Gpus,
+    Interpreters,
+    UnhealthyError,
+    check_machine,
+    check_torch,
+)
 from seerd.agent.journal import AgentJournal, Order
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import (

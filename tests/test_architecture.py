@@ -211,7 +211,7 @@ GUARDED = {
         "_exists: /proc/",  # of a machine that is logged in to
         "_command: /proc/",
     },
-    "agent/crowding.py": {"the module: /sys/fs/cgroup"},  # read where the system is Linux
+    "agent/family.py": {"the module: /sys/fs/cgroup"},  # read where the system is Linux
     "agent/copying.py": {"_copy_piece: os.copy_file_range"},  # where there is one
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer

@@ -10,7 +10,7 @@ import pytest
 
 from bench.testbed.agents import Rig
 from seerd.agent import host
-from seerd.agent.crowding import Crowding, ProcessTable
+from seerd.agent.family import Crowding, ProcessTable
 from seerd.agent.protocol import Exited, Reported
 from tests.agent.waiting import no_files
 
@@ -31,8 +31,8 @@ AGENT = """
 import runpy, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from seerd.agent import crowding
-crowding.CGROUPS = Path(sys.argv[1])
+from seerd.agent import family
+family.CGROUPS = Path(sys.argv[1])
 sys.argv = sys.argv[4:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

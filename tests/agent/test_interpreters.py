@@ -17,7 +17,7 @@ import pytest
 
 from seerd.agent.arguments import interpreter_answer, interpreter_words
 from seerd.agent.downloads import DataError, JobData, place
-from seerd.agent.interpreters import Interpreters
+from seerd.agent.health import Interpreters
 from seerd.agent.protocol import Download, Downloads, Job
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from seerd.agent import clock, gpu_sharing, host, orders
-from seerd.agent.crowding import Crowding, ProcessTable
+from seerd.agent.family import Crowding, ProcessTable
 from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
 from seerd.agent.orders import Here, Orders
