@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
 from seerd.agent import clock, host, postmortem
-from seerd.agent.family import Ancestor, Family, Others
+from seerd.agent.family import Ancestor, Family
 from seerd.agent.hangs import PATIENCE, Stall, Standstill
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
@@ -72,11 +72,9 @@ class LocalAttempt:
         self._output = output
         self._report = report
         self._why_held = why_held
-        self._others = others
-        self.since = host.ticks()  # when it was ordered, in ticks since boot
-        folder = places.attempt.resolve()
-        self._family = Family(
-            f"{run}/{self.key}", folder, self.since, lambda: self.launcher, self._rivals
+        self.family = Family(
+            *(f"{run}/{self.key}", places.attempt.resolve(), host.ticks(), lambda: self.launcher),
+            others=lambda: [other.family for other in others()],
         )
         self._watchdog = Watchdog(start, places, self.members, report)
         self._hung: Optional[Stall] = None
@@ -223,7 +221,7 @@ class LocalAttempt:
         stall = self._watchdog.hung
         if stall is not None and self._killing is None and self._process is not None:
             self._hung = stall
-            self._end_by(self._kill_hung(stall))
+            self._end_by(self._kill())
 
     def _only_torchrun_is_left(self) -> bool:
         """Return whether torchrun runs without ranks, before they start or after they have gone:
@@ -252,11 +250,11 @@ class LocalAttempt:
 
     def each_member(self) -> Iterator[int]:
         """Yield the ids of its processes one by one, as `Family.each` does."""
-        return iter(()) if self._process is None else self._family.each()
+        return iter(()) if self._process is None else self.family.each()
 
     def members(self) -> Set[int]:
         """Return the ids of its processes."""
-        return set() if self._process is None else self._family.members()
+        return set() if self._process is None else self.family.members()
 
     @property
     def launcher(self) -> Ancestor:
@@ -265,13 +263,6 @@ class LocalAttempt:
         if process is None:
             return Ancestor(0, False)
         return Ancestor(process.pid, process.returncode is not None)
-
-    def _rivals(self) -> Others:
-        others = self._others()
-        return Others(
-            frozenset(other.launcher.pid for other in others),
-            tuple(other.since for other in others if not other.launcher.ended),
-        )
 
     def _make_ready(self, plan: LaunchPlan) -> None:
         self._places.logs.mkdir(parents=True, exist_ok=True)
@@ -325,7 +316,7 @@ class LocalAttempt:
         if self._killing is not None:
             await self._killing
         await self._observer.see_end(process.returncode)
-        if not self._family.is_gone():  # the launcher has left processes behind
+        if not self.family.is_gone():  # the launcher has left processes behind
             await self._kill()
         proving = asyncio.ensure_future(self._proved_free())
         while self._output.has_grown():
@@ -379,15 +370,11 @@ class LocalAttempt:
     async def _clear(self, process: FirstProcess) -> None:
         await asyncio.sleep(CLOSING_S)
         spared = self._launched()
-        await in_thread_or_here(self._family.end, spared, spared)
+        await in_thread_or_here(self.family.end, spared, spared)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         # What observes the script still has to see its last words and its last checkpoint.
-        await in_thread_or_here(self._family.end, self._observer.pids, spared)
-
-    async def _kill_hung(self, stall: Stall) -> None:
-        await in_thread_or_here(self._request_stack, stall)
-        await self._kill()
+        await in_thread_or_here(self.family.end, self._observer.pids, spared)
 
     def _request_stack(self, stall: Stall) -> None:
         mark = stall.hung
@@ -401,7 +388,9 @@ class LocalAttempt:
             time.sleep(host.POLL_S)
 
     async def _kill(self) -> None:
-        left = await in_thread_or_here(self._family.end, (), self._launched())
+        if self._hung is not None:
+            await in_thread_or_here(self._request_stack, self._hung)
+        left = await in_thread_or_here(self.family.end, (), self._launched())
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 

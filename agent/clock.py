@@ -25,15 +25,14 @@ class _Anchor:
 
 def begin(folder: Path, boot: str) -> None:
     """Go on with the clock of this folder and boot, or begin one; set a damaged file aside."""
-    zero = zero_of(folder, boot)
-    if zero is None:
-        try:
-            _read(folder / FILE)
-        except (ValueError, TypeError, KeyError):
-            log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
-            os.replace(folder / FILE, folder / f"{FILE}.damaged")
-        except OSError:
-            pass
+    zero = None
+    try:
+        zero = _read_zero(folder / FILE, boot)
+    except (ValueError, TypeError, KeyError):
+        log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
+        os.replace(folder / FILE, folder / f"{FILE}.damaged")
+    except OSError:
+        pass
     _Anchor.zero = time.time() - since_boot() if zero is None else zero
     part = folder / f".{FILE}"
     part.write_text(json.dumps(_checked({"boot": boot, "zero": _Anchor.zero})))
@@ -43,18 +42,18 @@ def begin(folder: Path, boot: str) -> None:
 def zero_of(folder: Path, boot: str) -> Optional[float]:
     """Return the zero of this folder's clock (time minus `since_boot()`); None: of another boot."""
     try:
-        kept = _read(folder / FILE)
-        return float(kept["zero"]) if boot and kept["boot"] == boot else None
+        return _read_zero(folder / FILE, boot)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _read(path: Path) -> Dict[str, Any]:
+def _read_zero(path: Path, boot: str) -> Optional[float]:
     """Raises `OSError`; `ValueError`, `TypeError` or `KeyError` if the file is damaged."""
     kept: Dict[str, Any] = json.loads(path.read_text())
     if "check" in kept and kept != _checked(kept):
         raise ValueError("it does not fit its checksum")
-    return {"boot": kept["boot"], "zero": float(kept["zero"])}
+    kept_boot, zero = kept["boot"], float(kept["zero"])
+    return zero if boot and kept_boot == boot else None
 
 
 def _checked(kept: Dict[str, Any]) -> Dict[str, Any]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import (
     Callable,
     Dict,
-    FrozenSet,
     Iterable,
     Iterator,
     List,
@@ -44,17 +43,10 @@ class Ancestor:
     ended: bool  # whether it has ended and been waited for
 
 
-@dataclass(frozen=True)
-class Others:
-    """What else runs here."""
-
-    launchers: FrozenSet[int]  # process ids of other attempts' launchers
-    since: Tuple[int, ...]  # when those were ordered that may still start processes (boot ticks)
-
-
 class Family:
     """The processes of the attempt `name`, which was ordered at `since` (ticks since boot), and
-    which alone works in `folder`. `launcher` and `others` return the present state.
+    which alone works in `folder`. `launcher` returns its present state; `others`, the other
+    attempts' processes here.
 
     An orphan without an attempt in its environment may be of any that ran when it began; it ends
     with the last of these.
@@ -66,17 +58,17 @@ class Family:
         folder: Path,
         since: int,
         launcher: Callable[[], Ancestor],
-        others: Callable[[], Others],
+        others: Callable[[], List[Family]],
     ) -> None:
         self._name = name
         self._folder = folder
-        self._since = since
-        self._ancestor = launcher
+        self.since = since
+        self.launcher = launcher
         self._others = others
 
     def is_gone(self) -> bool:
         """Return whether nothing is left of it, as far as one look shows."""
-        if not self._ancestor().ended or not host.finds_all_below():
+        if not self.launcher().ended or not host.finds_all_below():
             return False
         mine, unsettled = self._orphans()
         return not mine and not unsettled
@@ -84,7 +76,7 @@ class Family:
     def members(self) -> Set[int]:
         """Return the ids of its living processes, as far as one look shows."""
         if not host.finds_all_below():
-            return host.members(self._name, self._ancestor().pid)
+            return host.members(self._name, self.launcher().pid)
         return set(_below([*self._orphans()[0], *self._launched()]))
 
     def each(self) -> Iterator[int]:
@@ -105,7 +97,7 @@ class Family:
         groups = {*map(host.group, host.below(self._launched()))} - {0}
         return host.kill(
             lambda: (pid for pid in self._each(groups) if pid not in kept),
-            {self._ancestor().pid, *waited_for},
+            {self.launcher().pid, *waited_for},
             looks=looks,
             spared=kept,
         )
@@ -117,10 +109,10 @@ class Family:
         as soon as it is seen, the newest first, by its group if possible.
         """
         if not host.finds_all_below():
-            yield from host.each_member(self._name, self._ancestor().pid)
+            yield from host.each_member(self._name, self.launcher().pid)
             return
         is_empty = True
-        launchers = self._known()
+        launchers = self._launchers()
         for pid in host.newest_adopted():
             group = host.group(pid)
             if pid not in launchers and (group in groups or self._is_mine(pid)):
@@ -130,11 +122,11 @@ class Family:
         orphans = self._settled_orphans() if is_empty else []
         yield from _below([*orphans, *self._launched()])
 
-    def _known(self) -> Set[int]:
-        return {self._ancestor().pid, *self._others().launchers}
+    def _launchers(self) -> Set[int]:
+        return {family.launcher().pid for family in [self, *self._others()]}
 
     def _launched(self) -> List[int]:
-        launcher = self._ancestor()
+        launcher = self.launcher()
         return [] if launcher.ended or not launcher.pid else [launcher.pid]
 
     def _settled_orphans(self) -> List[int]:
@@ -148,7 +140,7 @@ class Family:
             time.sleep(POLL_S)
 
     def _orphans(self) -> Tuple[List[int], List[int]]:
-        launchers = self._known()
+        launchers = self._launchers()
         mine: List[int] = []
         unsettled: List[int] = []
         for pid in host.adopted():
@@ -166,7 +158,7 @@ class Family:
             return False
         if process.session == os.getsid(0):
             return False  # nobody can come into our session from that of a launcher
-        launcher = self._ancestor().pid
+        launcher = self.launcher().pid
         if launcher and process.group == launcher:
             return True
         # To read an environment takes a lock that a process which forks has all the while.
@@ -182,9 +174,11 @@ class Family:
         still runs.
         """
         process = host.seen(orphan)
-        if process is None or process.born < self._since or host.is_our_fork(orphan):
+        if process is None or process.born < self.since or host.is_our_fork(orphan):
             return False
-        return not any(since <= process.born for since in self._others().since)
+        return not any(
+            other.since <= process.born and not other.launcher().ended for other in self._others()
+        )
 
 
 def _below(roots: List[int]) -> List[int]:

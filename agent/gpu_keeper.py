@@ -96,17 +96,21 @@ def main(descriptor: int, run: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    _outlive(run, _kept(socket.socket(fileno=descriptor)))
-
-
-def _kept(wire: socket.socket) -> Dict[str, List[int]]:
     held: Dict[str, List[int]] = {}
-    for message, leases in _messages(wire):
+    for message, leases in _messages(socket.socket(fileno=descriptor)):
         if "hold" in message:
             held.setdefault(message["hold"], []).extend(leases)
         else:
             _close(held.pop(message["over"], []))
-    return held
+    # The agent has closed its end, or has died.
+    empty = dict.fromkeys(held, 0)
+    while held:
+        for attempt in list(held):
+            runs = host.marked_with(f"{run}/{attempt}\0")
+            empty[attempt] = 0 if runs else empty[attempt] + 1
+            if empty[attempt] >= host.EMPTY_LOOKS:
+                _close(held.pop(attempt))
+        time.sleep(POLL_S)
 
 
 def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
@@ -126,17 +130,6 @@ def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]
             count = message.get("leases", 0)
             yield message, received[:count]
             received = received[count:]
-
-
-def _outlive(run: str, held: Dict[str, List[int]]) -> None:
-    empty = dict.fromkeys(held, 0)
-    while held:
-        for attempt in list(held):
-            runs = host.marked_with(f"{run}/{attempt}\0")
-            empty[attempt] = 0 if runs else empty[attempt] + 1
-            if empty[attempt] >= host.EMPTY_LOOKS:
-                _close(held.pop(attempt))
-        time.sleep(POLL_S)
 
 
 def _close(leases: List[int]) -> None:

@@ -10,8 +10,20 @@ import contextlib
 import logging
 import math
 import time
-from dataclasses import replace
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass, replace
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from seerd.agent import clock
 from seerd.agent.gpu_keeper import Keeper
@@ -72,25 +84,23 @@ class WholeMachine:
         """Do nothing."""
 
 
+@dataclass(eq=False)
 class _Request:
-    """An attempt that waits for GPUs, by the daemon's numbers. `error`: why it gets none."""
+    """An attempt that waits for GPUs, by the daemon's numbers."""
 
-    def __init__(self, attempt: str, gpus: Sequence[int], since: float) -> None:
-        self.attempt = attempt
-        self.gpus = list(gpus)
-        self.answered = asyncio.Event()
-        self.error: Optional[OSError] = None
-        self.reported_at = since
-        self.pause_s = PATIENCE_S
+    attempt: str
+    gpus: Sequence[int]
+    answer: asyncio.Future[Any]  # done once it has them, or with the reason why it gets none
+    reported_at: float
+    pause_s: float = PATIENCE_S
 
 
-class _Holding:
+class _Holding(NamedTuple):
     """An attempt's GPUs by the daemon's numbers, and their leases."""
 
-    def __init__(self, devices: Dict[int, Device], leases: List[int]) -> None:
-        self.devices = devices
-        self.leases = leases
-        self.since = time.time()
+    devices: Dict[int, Device]
+    leases: List[int]
+    since: float  # seconds since 1970
 
 
 class SharedGpus:
@@ -143,18 +153,21 @@ class SharedGpus:
 
     async def take(self, attempt: str, gpus: Sequence[int], stopped: asyncio.Event) -> bool:
         """Wait until an attempt has its GPUs (True) or is stopped. Raises `OSError`."""
-        request = _Request(attempt, gpus, self._now())
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        request = _Request(attempt, gpus, answer, self._now())
         self._waiting.append(request)
         self._serve()
-        if request in self._waiting:
+        if not answer.done():
             log.info("%s waits for %d GPUs", attempt, len(gpus))
-            await _first_of(request.answered, stopped)
-        if request in self._waiting:
+            stop: asyncio.Future[Any] = asyncio.ensure_future(stopped.wait())
+            await asyncio.wait([answer, stop], return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+        if not answer.done():
             self._waiting.remove(request)
             self._say()
-        if request.error is not None:
-            raise request.error
-        return attempt in self._held
+            return False
+        answer.result()
+        return True
 
     def give_back(self, attempt: str) -> None:
         """Free the GPUs of an attempt of which nothing is left."""
@@ -218,7 +231,6 @@ class SharedGpus:
             if leased is not None:
                 self._waiting.remove(request)
                 self._hand_over(request, *leased)
-                request.answered.set()
         self._say()
 
     def _hand_over(self, request: _Request, devices: List[Device], leases: List[int]) -> None:
@@ -226,10 +238,11 @@ class SharedGpus:
             self._keeper.hold(request.attempt, leases)
         except OSError as error:
             free(leases)
-            request.error = error
+            request.answer.set_exception(error)
         else:
             assigned = dict(zip(request.gpus, devices))
-            self._held[request.attempt] = _Holding(assigned, leases)
+            self._held[request.attempt] = _Holding(assigned, leases, time.time())
+            request.answer.set_result(None)
 
     def _leased(self, gpus: Sequence[int]) -> Optional[Tuple[List[Device], List[int]]]:
         for some in self._candidates(gpus):
@@ -335,10 +348,3 @@ def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
 def _key(run: Optional[RunHere]) -> Tuple[float, str]:
     """Return what tells one run's stay from others, sorted by their arrival."""
     return (0.0, "") if run is None else (run.since, run.run)
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()

@@ -101,19 +101,14 @@ class HangDetector:
         if stand.late and self._works(stand, quiet_s):
             self._begin_anew(now)
             return None
-        return self._stall(stand, quiet_s)
+        last = min(stand.late or stand.waiting, key=lambda rank: (self.marks[rank].position, rank))
+        mark, among = self.marks[last], len(self.marks)
+        hung, alone = mark if stand.late else None, len(stand.late) == 1
+        return Stall(mark.position, hung, last, among, alone, clock.now() - quiet_s, quiet_s)
 
     def _standing(self) -> Optional[Stand]:
         stopped = {local for local, mark in self.marks.items() if host.is_stopped(mark.pid)}
         return standing(self.marks, stopped, spans=self._spans)
-
-    def _stall(self, stand: Stand, quiet_s: float) -> Stall:
-        ranks = stand.late or stand.waiting
-        last = min(ranks, key=lambda local: (self.marks[local].position, local))
-        mark = self.marks[last]
-        hung, alone = mark if stand.late else None, len(stand.late) == 1
-        since, among = clock.now() - quiet_s, len(self.marks)
-        return Stall(mark.position, hung, last, among, alone, since, quiet_s)
 
     def _has_moved(self, stall: Stall) -> bool:
         if stall.hung is None:

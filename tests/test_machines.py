@@ -63,7 +63,7 @@ def test_who_has_what_and_what_is_free(folder: LeaseFolder) -> None:
     own.close()
     for lease in held:
         assert lease is not None
-        free(lease)
+        free([lease])
     assert told() == "this machine: no run is here\n"
 
 
@@ -72,7 +72,7 @@ def test_what_a_dead_agent_said_counts_only_for_what_its_trials_still_hold(
 ) -> None:
     own = comes(folder, "dead", {"gpu-0": Use("t1/1", 5.0), "gpu-1": Use("t2/1", 5.0)})
     lease = folder.lease("gpu-0")
-    free(own._descriptor)  # as the kernel does when the agent dies
+    free([own._descriptor])  # as the kernel does when the agent dies
     one = json.loads(told("--json"))["machines"][0]
     assert [(gpu["gpu"], gpu["run"], gpu["attempt"]) for gpu in one["gpus"]] == [
         ("gpu-0", "dead", 1)
@@ -80,7 +80,7 @@ def test_what_a_dead_agent_said_counts_only_for_what_its_trials_still_hold(
     assert [(run["run"], run["lives"], run["gpus"]) for run in one["runs"]] == [("dead", False, 1)]
     assert "its agent has died; its trials are leaving" in told()
     assert lease is not None
-    free(lease)
+    free([lease])
     assert told() == "this machine: no run is here\n"
 
 

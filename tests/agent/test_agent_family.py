@@ -18,7 +18,7 @@ import pytest
 
 from bench.testbed.agents import RUN, Client, Rig
 from seerd.agent import family, host
-from seerd.agent.family import Ancestor, Family, Others, Reaper
+from seerd.agent.family import Ancestor, Family, Reaper
 from seerd.agent.protocol import Reported
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
@@ -276,7 +276,7 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def ended(*rivals: int, since: int = BORN - 1) -> Family:
     """An attempt whose launcher has ended, among others that were ordered at these ticks."""
-    others = Others(frozenset(), rivals)
+    others = [Family("", FOLDER, at, lambda: Ancestor(0, ended=False), list) for at in rivals]
     return Family(NAME, FOLDER, since, lambda: Ancestor(LAUNCHER, ended=True), lambda: others)
 
 
@@ -339,8 +339,7 @@ def test_who_works_in_its_folder_is_of_the_attempt(
 
 
 def test_an_attempt_whose_launcher_lives_is_not_gone():
-    others = Others(frozenset(), ())
-    alive = Family(NAME, FOLDER, 0, lambda: Ancestor(os.getpid(), ended=False), lambda: others)
+    alive = Family(NAME, FOLDER, 0, lambda: Ancestor(os.getpid(), ended=False), list)
     assert not alive.is_gone()
 
 

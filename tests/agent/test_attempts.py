@@ -165,7 +165,7 @@ def node(rank: int) -> Node:
 
 def test_an_attempt_tells_its_start_and_at_last_its_end(stage: Stage) -> None:
     begun, ticks = clock.now(), host.ticks()
-    since = stage.attempt.since
+    since = stage.attempt.family.since
     script = "readlink /proc/$$/fd/0; echo $$ $(ps -o sid= $$); exec 2>&1; pwd"
     end = stage.plays(stage.plan(script))
     ended = clock.now()

@@ -253,7 +253,7 @@ OBEYING = (
         "the end is told while processes are left",
         "no GPU is given to two trials",
         "LocalAttempt._until_gone",
-        "self._family.is_gone()",
+        "self.family.is_gone()",
         "True",
         (
             f"{SERVE}::test_every_process_of_an_attempt_is_gone_when_its_end_is_told",
@@ -314,7 +314,8 @@ OBEYING = (
         "an orphan without a name is ended though another attempt may have started it",
         "no attempt is hurt by the end of another",
         "Family._may_be_mine",
-        "not any(since <= process.born for since in self._others().since)",
+        "not any("
+        "other.since <= process.born and not other.launcher().ended for other in self._others())",
         "True",
         (f"{FAMILY}::test_a_nameless_orphan_ends_with_the_last_attempt_that_may_have_started_it",),
     ),
