@@ -59,39 +59,19 @@ SIOCGIFADDR, NAME_BYTES, ADDRESS = 0x8915, 16, slice(20, 24)
 """Of netdevice(7)."""
 
 
-@dataclass(frozen=True)
 class Places:
     """The paths of one attempt."""
 
-    attempt: Path  # its own folder
-    checkpoints: Path  # of the trial
-    library: Path  # of the training side
-    lock: Path  # locked for as long as the agent lives
-
-    @property
-    def logs(self) -> Path:
-        """Logs of each rank and of the launcher."""
-        return self.attempt / "logs"
-
-    @property
-    def launcher_log(self) -> Path:
-        """What the launcher itself writes."""
-        return self.logs / "launcher.log"
-
-    @property
-    def modules(self) -> Path:
-        """Where the attempt writes what it has imported."""
-        return self.attempt / "modules.json"
-
-    @property
-    def marks(self) -> Path:
-        """Progress marks, one file per rank."""
-        return self.attempt / "marks"
-
-    @property
-    def work(self) -> Path:
-        """Folder in which the script runs (`workplace`)."""
-        return self.attempt / "work"
+    def __init__(self, attempt: Path, checkpoints: Path, library: Path, lock: Path) -> None:
+        self.attempt = attempt  # its own folder
+        self.checkpoints = checkpoints  # of the trial
+        self.library = library  # of the training side
+        self.lock = lock  # locked for as long as the agent lives
+        self.logs = attempt / "logs"  # of each rank and of the launcher
+        self.launcher_log = self.logs / "launcher.log"  # what the launcher itself writes
+        self.modules = attempt / "modules.json"  # what the attempt has imported
+        self.marks = attempt / "marks"  # progress marks, one file per rank
+        self.work = attempt / "work"  # where the script runs (`workplace`)
 
 
 @dataclass(frozen=True)
