@@ -6,11 +6,13 @@ it, so that `--help` stays instant.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from seerd import commands
 from seerd.commands import common as c
 from seerd.commands import options as o
 
@@ -44,6 +46,13 @@ image = typer.Typer(
 )
 
 
+def command(
+    name: str | None = None, of: typer.Typer = app
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a command, with an option for each field of the dataclasses that it takes."""
+    return lambda function: of.command(name)(o.expanded(function))
+
+
 @app.callback()
 def seerd(
     version: Annotated[
@@ -60,8 +69,7 @@ def seerd(
     c.say_damages()
 
 
-@app.command()
-@o.expanded
+@command()
 def run(
     *,
     asked: SpecsAndAll,
@@ -82,13 +90,10 @@ def run(
     Several specs share one deadline, one budget and the same machines: a GPU that one job cannot
     use goes to the others, and each job hands back its own best model. A group.toml says more.
     """
-    from seerd.commands import run as command
-
-    command.run(asked, c.home_of(home), shown, unless_running=unless_running)
+    commands.run.run(asked, c.home_of(home), shown, unless_running=unless_running)
 
 
-@app.command()
-@o.expanded
+@command()
 def resume(
     *,
     run: RunArg,
@@ -106,25 +111,19 @@ def resume(
     Nothing that was saved is trained again. The clock of a killed run has gone on; that of an
     interrupted run stood still.
     """
-    from seerd.commands import run as command
-
-    command.resume(c.find(run, home), shown, up_to)
+    commands.run.resume(c.find(run, home), shown, up_to)
 
 
-@app.command()
-@o.expanded
+@command()
 def plan(*, asked: SpecsAndAll, home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """Show what would be run, what it would take, and what will be billed. This starts nothing and
     needs no credentials.
     """
     with c.quickly():
-        from seerd.commands import plan as command
-
-        command.plan(asked, c.home_of(home), json=json)
+        commands.plan.plan(asked, c.home_of(home), json=json)
 
 
-@app.command()
-@o.expanded
+@command()
 def profile(
     *,
     asked: Annotated[
@@ -157,13 +156,10 @@ def profile(
     One configuration is trained, for a few reports on each number of GPUs. What is measured is kept
     for this script on this kind of machine.
     """
-    from seerd.commands import run as command
-
-    command.profile(asked, c.home_of(home), shown)
+    commands.run.profile(asked, c.home_of(home), shown)
 
 
-@app.command()
-@o.expanded
+@command()
 def simulate(
     *,
     specs: list[Path] | None = typer.Argument(
@@ -181,22 +177,18 @@ def simulate(
     Trials follow recorded learning curves, or made-up ones over the spec's space. The same seeds
     give the same answer, to the last bit.
     """
-    from seerd.commands import simulation
-
-    simulation.simulate_specs(asked, specs or [], c.home_of(home), json=json)
+    commands.simulation.simulate_specs(asked, specs or [], c.home_of(home), json=json)
 
 
-@app.command(name="list")
+@command("list")
 def list_(home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """List all runs, the newest last: when they began, how they ended, and what they took of their
     limits.
     """
-    from seerd.commands import show as command
-
-    command.list_runs(c.home_of(home), json=json)
+    commands.show.list_runs(c.home_of(home), json=json)
 
 
-@app.command()
+@command()
 def show(
     run: RunArg = "last",
     every: bool = typer.Option(False, "--all", help="List every trial, not only the best 20."),
@@ -204,12 +196,10 @@ def show(
     json: o.JsonOpt = False,
 ) -> None:
     """Show what a run has tried, and its best model."""
-    from seerd.commands import show as command
-
-    command.show(c.find(run, home), every=every, json=json)
+    commands.show.show(c.find(run, home), every=every, json=json)
 
 
-@app.command()
+@command()
 def watch(
     run: RunArg = "last",
     at: str | None = typer.Option(
@@ -222,13 +212,10 @@ def watch(
     """Show the live view of a run, from any terminal, also back in time; ? shows its keys. q and
     Ctrl-C end the view, not the run.
     """
-    from seerd.commands import watch as command
-
-    command.watch(c.find(run, home), at)
+    commands.running.watch(c.find(run, home), at)
 
 
-@app.command()
-@o.expanded
+@command()
 def logs(
     *,
     run: RunArg,
@@ -242,20 +229,16 @@ def logs(
     What trials print on other machines is brought every half minute and when an attempt ends, also
     for --follow. Ctrl-C ends --follow, not the run.
     """
-    from seerd.commands import logs as command
-
-    command.logs(c.find(run, home), trial, wanted)
+    commands.logs.logs(c.find(run, home), trial, wanted)
 
 
-@app.command()
+@command()
 def ledger(run: RunArg = "last", home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """Show what a run has cost, and for what: spent, committed and allowed."""
-    from seerd.commands import show as command
-
-    command.ledger(c.find(run, home), json=json)
+    commands.show.ledger(c.find(run, home), json=json)
 
 
-@app.command()
+@command()
 def best(
     run: RunArg = "last",
     to: Path | None = typer.Option(
@@ -271,12 +254,10 @@ def best(
 
     While the run goes on it is the best so far, from the checkpoint store; --to copies that too.
     """
-    from seerd.commands import best as command
-
-    command.best(c.find(run, home), to, json=json, job=job)
+    commands.best.best(c.find(run, home), to, json=json, job=job)
 
 
-@app.command()
+@command()
 def stop(
     run: RunArg,
     job: str | None = typer.Argument(
@@ -290,16 +271,12 @@ def stop(
     and the others get its share.
     """
     if job is not None:
-        from seerd.commands import jobs
-
-        jobs.stop(c.find(run, home), job)
+        commands.jobs.stop(c.find(run, home), job)
         return
-    from seerd.commands import stop as command
-
-    command.stop(c.find(run, home))
+    commands.running.stop(c.find(run, home))
 
 
-@app.command("set")
+@command("set")
 def set_(
     run: RunArg,
     job: str = typer.Argument(..., metavar="JOB", help="One of the jobs that share the run."),
@@ -308,25 +285,20 @@ def set_(
     json: o.JsonOpt = False,
 ) -> None:
     """Give one of the jobs that share a run another weight, while the run goes on."""
-    from seerd.commands import jobs
-
-    jobs.weigh(c.find(run, home), job, jobs.weight_of(what), json=json)
+    commands.jobs.weigh(c.find(run, home), job, what, json=json)
 
 
-@app.command()
+@command()
 def pause(run: RunArg, home: HomeOpt = None) -> None:
     """End a run in order, as stop does, and wait until nothing is held or billed any more.
 
     That is all that it adds: a paused run is an interrupted one. Its clock stands still until
     `seerd resume` goes on with the time and the budget that are left.
     """
-    from seerd.commands import stop as command
-
-    command.pause(c.find(run, home))
+    commands.running.pause(c.find(run, home))
 
 
-@app.command()
-@o.expanded
+@command()
 def extend(
     *, run: RunArg, limits: o.NewLimits, home: HomeOpt = None, json: o.JsonOpt = False
 ) -> None:
@@ -336,13 +308,10 @@ def extend(
     it would. Limits are never lowered: `seerd stop` ends a run sooner. One that was interrupted
     must be resumed first.
     """
-    from seerd.commands import extend as command
-
-    command.extend(c.find(run, home), limits, json=json)
+    commands.extend.extend(c.find(run, home), limits, json=json)
 
 
-@app.command()
-@o.expanded
+@command()
 def add(
     *,
     run: RunArg,
@@ -369,30 +338,22 @@ def add(
     """
     folder = c.find(run, home)
     if spec is not None and not config:
-        from seerd.commands import jobs
-
-        jobs.add(folder, spec, job, json=json)
+        commands.jobs.add(folder, spec, job, json=json)
         return
-    from seerd.commands import add as command
-
-    command.add(folder, command.only_config(spec, config, job), json=json)
+    commands.add.add(folder, spec, config, job, json=json)
 
 
-@app.command()
-@o.expanded
+@command()
 def rm(*, run: RunArg, consent: o.Consent, home: HomeOpt = None) -> None:
     """Remove a run from this disk: its journal, model, checkpoints and logs.
 
     A run that a process runs is never removed. Checkpoints in S3 stay until the bucket's lifecycle
     rule removes them.
     """
-    from seerd.commands import tidy as command
-
-    command.rm(c.find(run, home), consent)
+    commands.tidy.rm(c.find(run, home), consent)
 
 
-@app.command()
-@o.expanded
+@command()
 def gc(
     *,
     older_than: str = typer.Option(
@@ -407,12 +368,10 @@ def gc(
     Models, journals and specs stay: show, best, ledger and replay go on to work. A run that can
     still be resumed is left as it is.
     """
-    from seerd.commands import tidy as command
-
-    command.gc(c.home_of(home), c.seconds(older_than), consent)
+    commands.tidy.gc(c.home_of(home), c.seconds(older_than), consent)
 
 
-@app.command()
+@command()
 def replay(
     run: RunArg = "last",
     trial: str | None = typer.Option(
@@ -437,13 +396,10 @@ def replay(
     goes on can be replayed too.
     """
     with c.quickly():
-        from seerd.commands import replay as command
-
-        command.replay(c.find(run, home), trial, at, json=json)
+        commands.replay.replay(c.find(run, home), trial, at, json=json)
 
 
-@app.command()
-@o.expanded
+@command()
 def report(
     *,
     runs: list[str] | None = typer.Argument(
@@ -460,13 +416,10 @@ def report(
     several runs it compares them. A run that goes on can be reported too.
     """
     with c.quickly():
-        from seerd.commands import report as command
-
-        command.report([c.find(run, home) for run in runs or ["last"]], options)
+        commands.report.report([c.find(run, home) for run in runs or ["last"]], options)
 
 
-@app.command()
-@o.expanded
+@command()
 def export(*, run: RunArg = "last", targets: o.ExportOptions, home: HomeOpt = None) -> None:
     """Write a run for other programs: tables of its trials, reports and charges, or what trackers
     of experiments keep.
@@ -483,13 +436,10 @@ def export(*, run: RunArg = "last", targets: o.ExportOptions, home: HomeOpt = No
     seerd export last --optuna sqlite:///study.db
     """
     with c.quickly():
-        from seerd.commands import export as command
-
-        command.export(c.find(run, home), command.destinations(targets))
+        commands.export.export(c.find(run, home), targets)
 
 
-@app.command()
-@o.expanded
+@command()
 def doctor(
     *,
     asked: Annotated[
@@ -511,12 +461,10 @@ def doctor(
 
     There is one line for each check, with what to do where something is wrong.
     """
-    from seerd.commands import doctor as command
-
-    command.doctor(asked, c.home_of(home), policy_only=policy, json=json)
+    commands.doctor.doctor(asked, c.home_of(home), policy_only=policy, json=json)
 
 
-@app.command()
+@command()
 def machines(
     spec: Path | None = typer.Argument(
         None, metavar="[SPEC]", help="Look at this spec's hosts.", show_default="this machine"
@@ -528,13 +476,10 @@ def machines(
 
     Runs of all users are shown. A machine's GPUs are listed once a run has counted them.
     """
-    from seerd.commands import machines as command
-
-    command.machines(None if spec is None else o.SpecOptions(spec, set_=set_), json=json)
+    commands.machines.machines(None if spec is None else o.SpecOptions(spec, set_=set_), json=json)
 
 
-@app.command()
-@o.expanded
+@command()
 def canary(
     *,
     asked: SpecAndSet,
@@ -561,12 +506,10 @@ def canary(
     attached to an issue. Later plans use the times. The exit status is 1 if a check has failed, or
     if the times or the report could not be kept.
     """
-    from seerd.commands import canary as command
-
-    command.canary(asked, c.home_of(home), gpu=gpu, policy_only=policy, json=json)
+    commands.canary.canary(asked, c.home_of(home), gpu=gpu, policy_only=policy, json=json)
 
 
-@app.command()
+@command()
 def sweep(
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be ended."),
     older_than: str | None = typer.Option(
@@ -586,12 +529,10 @@ def sweep(
     Dead is what is past its hard end, and what belongs to a run of this machine that is over or
     that no process runs any more. The rest is listed, and kept.
     """
-    from seerd.commands import sweep as command
-
-    command.sweep(c.home_of(home), region, older_than, dry_run=dry_run, json=json)
+    commands.sweep.sweep(c.home_of(home), region, older_than, dry_run=dry_run, json=json)
 
 
-@app.command()
+@command()
 def init(
     what: Path = typer.Argument(
         Path(), metavar="[SCRIPT | FOLDER]", help="A script, or where to begin."
@@ -602,16 +543,13 @@ def init(
 
     The script is read, not run. Guesses are marked. Nothing that is there is overwritten.
     """
-    from seerd.commands.init import init as write
-
-    write(what)
+    commands.init.init(what)
 
 
 app.add_typer(image, name="image")
 
 
-@image.command()
-@o.expanded
+@command(of=image)
 def build(
     *, asked: SpecAndSet, wanted: o.ImageOptions, home: HomeOpt = None, json: o.JsonOpt = False
 ) -> None:
@@ -623,9 +561,7 @@ def build(
     imaged and terminated; it ends by itself after two hours whatever happens. The last lines say
     what to write into the spec. Ctrl-C gives everything back.
     """
-    from seerd.commands import image as command
-
-    command.build(asked, wanted, c.home_of(home), json=json)
+    commands.image.build(asked, wanted, c.home_of(home), json=json)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
-from seerd.agent.protocol import Job, Node, Start
+from seerd.agent.protocol import SHOWN_TO_TRIALS, Job, Node, Start
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """Prefixes of variables that must not reach an attempt: ours, and torchrun's options."""
@@ -45,11 +45,6 @@ TORCHRUN = (
     *("encodings.idna", "seerd.training.trial"),
 )
 """Modules that torchrun and its ranks import."""
-SHOWN_TO_TRIALS = (
-    *("allocations", "metric", "mode", "smooth", "constraints"),
-    *("checkpoint_every_s", "max_reports"),
-)
-"""Fields of the job that are in trial.json."""
 OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")
 """Variables that differ between attempts."""
 

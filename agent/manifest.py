@@ -34,7 +34,7 @@ class Manifest:
 
     name: str  # given by the training side; these names order a trial's checkpoints
     epoch: int  # number of reports when it was saved
-    # of the last report; the run's metric is the mean of the last `Job.smooth`; None: not finite
+    # of the last report, but the run's metric, which may be a mean (`Job`); None: not finite
     metrics: Dict[str, Optional[float]]
     sha256: str
     size: int  # bytes

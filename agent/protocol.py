@@ -101,6 +101,13 @@ class Job:
     python_in: str = ""
 
 
+SHOWN_TO_TRIALS = (
+    *("allocations", "metric", "mode", "smooth", "constraints"),
+    *("checkpoint_every_s", "max_reports"),
+)
+"""Fields of a job that are in trial.json."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What a healthy instance has."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from seerd.planner.constraints import constraint
-from seerd.planner.parameter import Condition, Config, Parameter, Value
+from seerd.planner.parameter import Condition, Config, Parameter, Value, listed
 
 GRID_VALUES = 5  # how many values of a range a grid has
 MOST_POINTS = 100_000  # most combinations of a grid that are looked at
@@ -130,3 +130,20 @@ def never_met(space: Space) -> str:
         f"of {TRIES:,} configurations drawn from the space {together or 'none'} met all "
         f"constraints, and {MET} are needed ({alone}); narrow the ranges, or demand less"
     )
+
+
+def why_not(space: Space, guess: Config) -> str:
+    """Return why a guess can never be tried in this space; empty if it can."""
+    parameters = {parameter.name: parameter for parameter in space.parameters}
+    for name, value in guess.items():
+        if name not in parameters:
+            return f"there is no parameter {name} in [space]"
+        if not parameters[name].may_be(value):
+            return f"{name} = {listed(value)!r:.80} is not in [space]"
+        if not parameters[name].active(guess):
+            needed = " and ".join(
+                f"{condition.parameter} = {' or '.join(map(repr, condition.values))}"
+                for condition in parameters[name].when
+            )
+            return f"{name} is not active: it needs {needed} in the same guess"
+    return never_met(space.fixed(guess)) if space.constraints else ""

@@ -101,17 +101,16 @@ class LaunchError(ProviderError):
         self,
         why: str,
         *,
-        retry: bool,  # whether asking again later may help
-        since: float
-        | None = None,  # when its instance began to run, seconds since 1970; None: never
-        until: float | None = None,  # when its instance ended; None: it never ran
-        unknown: bool = False,  # whether the cloud's reason is unknown, and with it `retry`
+        retry: bool,
+        since: float | None = None,
+        until: float | None = None,
+        unknown: bool = False,
     ) -> None:
         super().__init__(why)
-        self.retry = retry
-        self.since = since
-        self.until = until
-        self.unknown = unknown
+        self.retry = retry  # whether asking again later may help
+        self.since = since  # when its instance began to run, seconds since 1970; None: never
+        self.until = until  # when its instance ended; None: it never ran
+        self.unknown = unknown  # whether the cloud's reason is unknown, and with it `retry`
 
 
 class AbandonedError(SeerdError):

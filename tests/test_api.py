@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seerd
-from seerd.api.html import shown
+from seerd.api.notebook import shown
 from seerd.api.running import overrides_of
-from seerd.commands.report import read
+from seerd.commands.report import RunReader
 from seerd.errors import SpecError, UsageError
 from seerd.export import rows
 from seerd.extras import installing
@@ -269,7 +269,7 @@ def test_a_run_shows_itself(run: seerd.Run, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_time_goes_on_while_a_run_does(run: seerd.Run) -> None:
     """Only what is over stands still."""
-    over = read(run._folder)
+    over = RunReader(run._folder).read()
     assert shown(over, 1e6) == shown(over)
 
 

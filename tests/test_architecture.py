@@ -631,6 +631,7 @@ BY_NAME = {
 BY_ANY_NAME = {
     "seerd",
     "seerd.agent.warm.preload",
+    "seerd.commands",
     "seerd.shell.policy_main",
     "seerd.training.sharded",
 }

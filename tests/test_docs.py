@@ -246,10 +246,10 @@ def test_the_worked_example_prints_what_it_shows(
     assert set(options) == {"--policies", "--deadline"}, "the others are as they are without you"
     asked = SimulateOptions(policies=options["--policies"], deadline=options["--deadline"])
     made = make(asked, load_spec(ROOT / example[1]), tmp_path, Machine(0, 8))
-    found = [row_json(row) for row in rows(made.study, lambda: None)]
+    found = [row_json(row) for row in rows(made, lambda: None)]
     with io.StringIO() as file:
         console = Console(file=file, width=80, soft_wrap=True, highlight=False)
-        console.print(study_view(found, made.study.setting.job.curves.mode, made.notes))
+        console.print(study_view(found, made.setting.job.curves.mode, made.notes))
         printed = file.getvalue()
     if request.config.getoption("--rewrite"):
         path.write_text(page.replace(example[3], printed))

@@ -22,11 +22,12 @@ from pyarrow import parquet
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seerd.commands import beginning, exporting
-from seerd.commands.export import Destination, export
+from seerd.commands.export import ExportOptions, export
 from seerd.core.metrics import best_value, value_of
 from seerd.core.state import State
 from seerd.errors import ExportError, UsageError
 from seerd.export import following, rows, to_optuna, trackers
+from seerd.export.installed import check_installed
 from seerd.extras import installing
 from seerd.runs import clusters
 from seerd.shell.home import Home, RunFolder
@@ -112,7 +113,7 @@ def test_charges_cost_what_the_ledger_says(tmp_path: Path) -> None:
 
 def test_csv_and_parquet_have_the_same_tables(tmp_path: Path) -> None:
     folder, to = run_of(tmp_path), tmp_path / "tables"
-    export(folder, [Destination("csv", str(to)), Destination("parquet", str(to))])
+    export(folder, ExportOptions(csv=str(to), parquet=str(to)))
     assert sorted(path.name for path in to.iterdir()) == sorted(
         f"{name}.{kind}" for name in ("trials", "reports", "ledger") for kind in ("csv", "parquet")
     )
@@ -129,13 +130,13 @@ def test_csv_and_parquet_have_the_same_tables(tmp_path: Path) -> None:
 def test_the_tables_of_another_run_are_not_overwritten(tmp_path: Path, kind: str) -> None:
     first, second = run_of(tmp_path, billing="held"), run_of(tmp_path, billing="rented")
     to = tmp_path / "tables"
-    export(first, [Destination(kind, str(to))])
+    export(first, ExportOptions(**{kind: str(to)}))
     before = {path: path.read_bytes() for path in to.iterdir()}
     with pytest.raises(UsageError, match=f"of run {first.run}, and stays.*--{kind} .*{second.run}"):
-        export(second, [Destination(kind, str(to))])
+        export(second, ExportOptions(**{kind: str(to)}))
     assert {path: path.read_bytes() for path in to.iterdir()} == before
-    export(first, [Destination(kind, str(to))])
-    export(second, [Destination(kind, str(to / second.run))])
+    export(first, ExportOptions(**{kind: str(to)}))
+    export(second, ExportOptions(**{kind: str(to / second.run)}))
 
 
 # ------------------------------------------------------------ trackers
@@ -249,7 +250,7 @@ def test_a_tracker_has_every_report_once(
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     folder, where = run_of(tmp_path, len(world("rented").journal) // 2), address(kind, tmp_path)
     for _ in range(2):
-        export(folder, [Destination(kind, where)])
+        export(folder, ExportOptions(**{kind: where}))
     half = read_history(folder)
     assert read(where, half.state) == reported(half.state)
     going_on = trackers.opened(kind, where)
@@ -257,7 +258,7 @@ def test_a_tracker_has_every_report_once(
     write_on(folder)
     half.read_on(folder)
     trackers.bring(going_on, kind, half)
-    export(folder, [Destination(kind, where)])
+    export(folder, ExportOptions(**{kind: where}))
     assert len(reported(half.state)) == 20
     assert read(where, half.state) == reported(half.state)
 
@@ -275,19 +276,19 @@ def reported(state: State) -> dict[str, Any]:
 
 def test_what_was_left_half_written_is_cut_off(tmp_path: Path) -> None:
     folder, to = run_of(tmp_path), str(tmp_path / "tb")
-    export(folder, [Destination("tensorboard", to)])
+    export(folder, ExportOptions(tensorboard=to))
     run = read_history(folder).state
     path = next(Path(to).rglob("*tfevents*"))
     content = path.read_bytes()
     path.write_bytes(content[:-7])
-    export(folder, [Destination("tensorboard", to)])
+    export(folder, ExportOptions(tensorboard=to))
     assert from_tensorboard(to, run) == reported(run)
     assert path.read_bytes() == content
 
 
 def test_an_optuna_study_says_what_became_of_trials(tmp_path: Path) -> None:
     folder, where = run_of(tmp_path), f"sqlite:///{tmp_path}/study.db"
-    export(folder, [Destination("optuna", where)])
+    export(folder, ExportOptions(optuna=where))
     state = read_history(folder).state
     study = optuna.load_study(study_name=state.facts.run, storage=where)
     values = {trial.id: best_value(state, trial) for trial in state.trials.values()}
@@ -312,7 +313,7 @@ def test_trials_are_written_as_optuna_itself_writes_them(
     folder = run_of(tmp_path, len(world("rented").journal) // parts)
     ours, theirs = (f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs"))
     optuna.create_study(storage=ours, study_name="before").add_trial(a_trial())
-    export(folder, [Destination("optuna", ours)])
+    export(folder, ExportOptions(optuna=ours))
     run = read_history(folder).state.facts.run
     made = optuna.load_study(study_name=run, storage=ours).trials
     again = optuna.create_study(storage=theirs, study_name=run, direction="maximize")
@@ -339,11 +340,11 @@ def a_trial() -> optuna.trial.FrozenTrial:
 def test_what_a_tracker_says_is_told_in_one_line(tmp_path: Path) -> None:
     folder = run_of(tmp_path)
     with pytest.raises(ExportError, match=r"^optuna could not be written: [^\n]*$"):
-        export(folder, [Destination("optuna", "sqlite:////proc/no/study.db")])
+        export(folder, ExportOptions(optuna="sqlite:////proc/no/study.db"))
     with pytest.raises(UsageError, match="sqlite:///study"):
-        export(folder, [Destination("optuna", "study.db")])
+        export(folder, ExportOptions(optuna="study.db"))
     with pytest.raises(UsageError, match="say where to"):
-        export(folder, [])
+        export(folder, ExportOptions())
 
 
 def test_a_missing_package_is_told_before_anything_is_done(
@@ -351,12 +352,9 @@ def test_a_missing_package_is_told_before_anything_is_done(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(UsageError, match=re.escape(installing("export"))):
-        exporting.check({"tensorboard": "tb", "mlflow": "http://127.0.0.1:1"})
+        check_installed("mlflow")
     with pytest.raises(UsageError, match="needs a package"):
-        export(
-            run_of(tmp_path),
-            [Destination("csv", str(tmp_path / "csv")), Destination("mlflow", "x")],
-        )
+        export(run_of(tmp_path), ExportOptions(csv=str(tmp_path / "csv"), mlflow="x"))
     assert not (tmp_path / "csv").exists()
 
 
@@ -384,23 +382,23 @@ def test_two_processes_do_not_export_to_one_place_however_it_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
-    folder, target = run_of(tmp_path), Destination("mlflow", asked.format(here=tmp_path))
+    folder, target = run_of(tmp_path), ExportOptions(mlflow=asked.format(here=tmp_path))
     with following.alone(folder, "mlflow", held) as had:
         assert had
         with pytest.raises(UsageError, match="another process exports"):
-            export(folder, [target])
+            export(folder, target)
 
 
 def test_one_relative_path_is_two_places_in_two_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, to = run_of(tmp_path), Destination("tensorboard", "tb")
+    folder, to = run_of(tmp_path), ExportOptions(tensorboard="tb")
     monkeypatch.chdir(tmp_path)
-    with following.alone(folder, to.kind, to.where) as had:
+    with following.alone(folder, "tensorboard", "tb") as had:
         assert had
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir("elsewhere")
-        export(folder, [to])
+        export(folder, to)
     assert from_tensorboard(str(tmp_path / "elsewhere" / "tb"), read_history(folder).state)
 
 

@@ -12,8 +12,8 @@ import optuna
 import pytest
 
 from seerd.api.handle import load
-from seerd.commands.export import Destination, export
-from seerd.commands.report import ReportOptions, read, report
+from seerd.commands.export import ExportOptions, export
+from seerd.commands.report import ReportOptions, RunReader, report
 from seerd.errors import UsageError
 from seerd.export import rows
 from seerd.planner.trial_ids import job_of
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_trials_have_their_place_among_those_of_their_job(folder: RunFolder) -> None:
-    state = read(folder).state
+    state = RunReader(folder).read().state
     for job in "abc":
         order = tables.ranked(state, job)
         assert {job_of(one.trial.id) for one in order} == {job}
@@ -51,7 +51,7 @@ def test_trials_have_their_place_among_those_of_their_job(folder: RunFolder) -> 
 
 
 def test_the_page_has_jobs_with_best_and_bill_and_each_ones_curves(folder: RunFolder) -> None:
-    page = RunReport(read(folder)).page()
+    page = RunReport(RunReader(folder).read()).page()
     words = re.sub(
         r"<[^>]*>", " ", re.sub(r"<(svg|style|script).*?</\1>", "", page, flags=re.DOTALL)
     )
@@ -73,7 +73,7 @@ def test_the_page_has_jobs_with_best_and_bill_and_each_ones_curves(folder: RunFo
 
 
 def test_curves_of_a_job_are_those_of_its_metric(folder: RunFolder) -> None:
-    found = JobReport(read(folder), "b").curve_pictures
+    found = JobReport(RunReader(folder).read(), "b").curve_pictures
     assert [one.name for one in found] == [f"b-curves-0-{by}" for by in ("at_s", "report", "gpu_s")]
     values = {row["trial"] for row in found[0].wide["layer"][0]["data"]["values"]}
     assert {job_of(trial) for trial in values} == {"b"}
@@ -117,7 +117,7 @@ def test_tables_have_each_jobs_metric(folder: RunFolder) -> None:
 def test_optuna_has_a_study_for_each_job(folder: RunFolder, tmp_path: Path) -> None:
     where = f"sqlite:///{tmp_path / 'study.db'}"
     for _ in range(2):
-        export(folder, [Destination("optuna", where)])
+        export(folder, ExportOptions(optuna=where))
     names = optuna.study.get_all_study_names(where)
     assert sorted(names) == ["shared.a", "shared.b", "shared.c"]
     study = optuna.load_study(study_name="shared.b", storage=where)
@@ -134,7 +134,7 @@ def test_mlflow_has_the_job_of_each_trial(
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     where = (tmp_path / "mlruns").as_uri()
-    export(folder, [Destination("mlflow", where)])
+    export(folder, ExportOptions(mlflow=where))
     from mlflow.tracking import MlflowClient  # here, since every worker reads this file
 
     client = MlflowClient(where)
@@ -148,5 +148,5 @@ def test_mlflow_has_the_job_of_each_trial(
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "tensorboard"])
 def test_all_else_takes_it_too(folder: RunFolder, tmp_path: Path, kind: str) -> None:
-    export(folder, [Destination(kind, str(tmp_path))])
+    export(folder, ExportOptions(**{kind: str(tmp_path)}))
     assert any(tmp_path.iterdir())

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from seerd.api.html import shown
-from seerd.commands.export import Destination, export
+from seerd.api.notebook import shown
+from seerd.commands.export import ExportOptions, export
 from seerd.commands.replay import replay
-from seerd.commands.report import read
+from seerd.commands.report import RunReader
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.shell.home import RunFolder
@@ -95,7 +95,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_every_table_and_file_has_the_same_words(
     folder: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = read(folder)
+    run = RunReader(folder).read()
     state = run.state
     text = {
         name: outcome_text(state, state.trials[name], one) for name, one in outcomes(state).items()
@@ -105,7 +105,7 @@ def test_every_table_and_file_has_the_same_words(
     console.print(summary(state))
     table = console.file.getvalue()  # type: ignore[attr-defined]
     pages = (RunReport(run).page(), shown(run))
-    export(folder, [Destination("csv", str(tmp_path / "csv"))])
+    export(folder, ExportOptions(csv=str(tmp_path / "csv")))
     written = (tmp_path / "csv" / "trials.csv").read_text().splitlines()
     rows = {row["trial"]: row for row in csv.DictReader(written)}
     capsys.readouterr()
@@ -121,7 +121,7 @@ def test_every_table_and_file_has_the_same_words(
 
 
 def test_the_models_own_figure_is_in_the_first_line_of_the_table(folder: RunFolder) -> None:
-    state = read(folder).state
+    state = RunReader(folder).read().state
     published = state.result.published
     assert published is not None
     best = published.incumbent
@@ -145,7 +145,7 @@ def test_the_models_own_figure_is_in_the_first_line_of_the_table(folder: RunFold
 def test_an_attempt_that_saved_nothing_is_not_said_to_have_saved(
     folder: RunFolder, how: str, kept: int | None, after: int, said: str
 ) -> None:
-    run = read(folder)
+    run = RunReader(folder).read()
     told = trial_json(run.state.trials["t0001"], run.timeline, run.state)
     told["attempts"] = [
         {**told["attempts"][0], "how": how, "kept": kept, "after_reports": after, "ended_s": 9.0}

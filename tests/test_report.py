@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from seerd.cli import app
-from seerd.commands.report import ReportOptions, read, report
+from seerd.commands.report import ReportOptions, RunReader, report
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.ledger import Charge
 from seerd.core.state import State, Trial, new_state
@@ -254,7 +254,7 @@ def test_the_command_writes_a_page_and_pictures(
     assert (tmp_path / "png" / "gpus.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "pdf" / "money.pdf").read_bytes().startswith(b"%PDF")
     assert f"{to} (" in capsys.readouterr().out
-    assert read(folder).state.now == told_of("held").state.now
+    assert RunReader(folder).read().state.now == told_of("held").state.now
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_command_has_the_limits_the_policy_and_the_seed(tmp_path: Path) -> None:
-    command = read(kept(tmp_path)).command
+    command = RunReader(kept(tmp_path)).read().command
     assert command == (
         "seerd run spec.toml --deadline 2000s --budget 150gpu-min --policy asha --seed 1"
     )
@@ -286,11 +286,11 @@ def test_the_command_plans_the_same_run_again(
     (tmp_path / "spec.toml").write_text(SPEC_OF_SHA)
     (tmp_path / "trainer.py").write_text("import seerd\n")
     first = planned_by(tmp_path / "spec.toml", given)
-    told = read(first)
+    told = RunReader(first).read()
     assert [word for word in shlex.split(told.command) if word in words] == words
     (tmp_path / "spec.toml").write_text(told.spec)
     again = planned_by(tmp_path / "spec.toml", shlex.split(told.command)[3:])
-    facts = (read(one).state.facts for one in (first, again))
+    facts = (RunReader(one).read().state.facts for one in (first, again))
     one, other = (msgspec.structs.replace(each, run="") for each in facts)
     assert one == other
 

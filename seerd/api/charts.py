@@ -10,7 +10,14 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from seerd.core.metrics import names_of
 from seerd.errors import UsageError
+from seerd.telling.harmless import printable
+from seerd.telling.page import run_charts, space_charts, tables
+from seerd.telling.page.drawing import on_paper, svg, write
+from seerd.telling.page.frame import Frame
+from seerd.telling.page.importance import FEWEST, importances
+from seerd.telling.page.importance import caption as shares_caption
 from seerd.telling.page.run_page import ReadRun
 from seerd.units import count
 
@@ -32,8 +39,6 @@ class Chart:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it black on white, as `.svg`, `.png` or `.pdf`; return the file."""
-        from seerd.telling.page.drawing import write
-
         to = Path(path)
         write(self.spec, to)
         return to
@@ -42,8 +47,6 @@ class Chart:
         return f"a picture: {self.caption} Write it with .save('picture.svg')"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from seerd.telling.page.drawing import on_paper, svg
-
         look = "margin:0;font-size:12px"
         inline = f'<figure style="{look}">{svg(self.spec)}<figcaption>{escape(self.caption)}'
         return {
@@ -55,10 +58,6 @@ class Chart:
 
 def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
     """Draw learning curves. Raises `UsageError` for a metric that was not reported."""
-    from seerd.core.metrics import names_of
-    from seerd.telling.harmless import printable
-    from seerd.telling.page import run_charts, tables
-
     if by not in get_args(Axis):
         raise UsageError(f"by={by!r}: one of {', '.join(get_args(Axis))} is needed")
     reported = names_of(read.state)
@@ -77,36 +76,27 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
 
 def gpus(read: ReadRun) -> Chart:
     """Draw GPUs over time."""
-    from seerd.telling.page import run_charts, tables
-
     caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
     return Chart(run_charts.gpus(_frame(read), tables.bars(read.timeline, read.state)), caption)
 
 
 def costs(read: ReadRun) -> Chart:
     """Draw what was billed."""
-    from seerd.telling.page import run_charts
-
     caption = "What was billed, beside the budget and the deadline."
     return Chart(run_charts.money(_frame(read)), caption)
 
 
 def importance(read: ReadRun) -> Chart:
     """Draw which hyperparameters matter. Raises `UsageError` if that cannot be said."""
-    from seerd.telling.page import space_charts, tables
-    from seerd.telling.page.importance import FEWEST, caption, importances
-
     frame = _frame(read)
     shares = importances(frame.order, tables.varied(read.state))
     if not shares:
         raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
-    return Chart(space_charts.importance(frame, shares), caption(shares))
+    return Chart(space_charts.importance(frame, shares), shares_caption(shares))
 
 
 def configurations(read: ReadRun) -> Chart:
     """Draw configurations. Raises `UsageError` if all trials have the same."""
-    from seerd.telling.page import space_charts, tables
-
     varied = tables.varied(read.state)
     if not varied:
         raise UsageError("there are no configurations that differ yet")
@@ -114,8 +104,5 @@ def configurations(read: ReadRun) -> Chart:
     return Chart(space_charts.parallel(_frame(read), varied), caption)
 
 
-def _frame(read: ReadRun) -> Any:
-    from seerd.telling.page import tables
-    from seerd.telling.page.frame import Frame
-
+def _frame(read: ReadRun) -> Frame:
     return Frame(read.timeline, read.state, tables.ranked(read.state), WIDTH)

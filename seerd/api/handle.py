@@ -10,30 +10,36 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seerd.api import charts
+from rich.console import Console
+
+from seerd.agent import folders
+from seerd.api import charts, worker
 from seerd.api.charts import Chart
-from seerd.api.reading import ReadingOn
+from seerd.api.notebook import NotebookView, in_a_notebook, shown
 from seerd.commands import best as best_command
+from seerd.commands.common import home_of
+from seerd.commands.report import RunReader
+from seerd.commands.running import ask_to_stop
 from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.export import rows
 from seerd.export.rows import Rows
 from seerd.extras import installing
-from seerd.shell.home import Home, RunFolder, default_home
+from seerd.shell.home import RunFolder
 from seerd.telling import run_json
+from seerd.telling.harmless import Harmless
+from seerd.telling.page.run_page import RunReport
+from seerd.telling.summary import summary
+from seerd.telling.watch import watch_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-
-def home_of(path: str | os.PathLike[str] | None) -> Home:
-    """Return the folder of all runs; None: the default one."""
-    return Home(Path(path).expanduser().resolve() if path else default_home())
 
 
 def load(
@@ -92,8 +98,6 @@ class Best:
         It is the run's own where the model is there. Otherwise the model is copied into a temporary
         folder, removed at exit.
         """
-        from seerd.agent import folders
-
         own = self._folder.best / self._job
         if self._job in self._state.result.of_jobs and not folders.is_packed(own / "checkpoint.pt"):
             return own
@@ -135,7 +139,7 @@ class Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._reading = ReadingOn(folder)
+        self._reader = RunReader(folder)
 
     @property
     def id(self) -> str:
@@ -152,7 +156,7 @@ class Run:
         """How it ended, in one word of `seerd list --json`; "running"; or "stopped" if no process
         runs it and it can be resumed.
         """
-        return self._reading.read().status
+        return self._reader.read().status
 
     @property
     def best(self) -> Best:
@@ -162,13 +166,13 @@ class Run:
             seerd.errors.NoModelError: there is none, with the reason.
             seerd.errors.UsageError: several jobs have one: see `best_of`.
         """
-        return self._best(None)
+        return self.best_of(None)
 
-    def best_of(self, job: str) -> Best:
+    def best_of(self, job: str | None) -> Best:
         """Return the best model of one of the jobs that share the run.
 
         Args:
-            job: the id of the job.
+            job: the id of the job; None: the only one that has a model.
 
         Returns:
             Its best model.
@@ -177,10 +181,7 @@ class Run:
             seerd.errors.NoModelError: the job has none.
             seerd.errors.UsageError: there is no such job.
         """
-        return self._best(job)
-
-    def _best(self, job: str | None) -> Best:
-        state = self._reading.read().state
+        state = self._reader.read().state
         model = best_command.known(self._folder, state, job)
         shown = {key: model[key] for key in ("trial", "config", "metric", "metrics")}
         return Best(**shown, _folder=self._folder, _state=state, _job=model.get("job", ""))
@@ -188,7 +189,7 @@ class Run:
     @property
     def result(self) -> dict[str, Any]:
         """What `seerd run --json` ends with: what it took of its limits, and the best model."""
-        read = self._reading.read()
+        read = self._reader.read()
         return run_json.result(read.state, read.status)
 
     def trials(self) -> pd.DataFrame:
@@ -197,7 +198,7 @@ class Run:
         Returns:
             A row for each trial; docs/export.md has the columns of this and of the other tables.
         """
-        return _frame(rows.trials(self._reading.history()))
+        return _frame(rows.trials(self._reader.history()))
 
     def reports(self) -> pd.DataFrame:
         """Return what trials reported. Needs `seerd[notebook]`.
@@ -205,7 +206,7 @@ class Run:
         Returns:
             A row for each report: its trial, when it was made, and its metrics.
         """
-        return _frame(rows.reports(self._reading.history()))
+        return _frame(rows.reports(self._reader.history()))
 
     def ledger(self) -> pd.DataFrame:
         """Return what was billed; `result` has the sums. Needs `seerd[notebook]`.
@@ -213,13 +214,11 @@ class Run:
         Returns:
             A row for each charge: when, how much, and for what.
         """
-        return _frame(rows.charges(self._reading.history()))
+        return _frame(rows.charges(self._reader.history()))
 
     def report(self) -> Page:
         """Return the page of `seerd report`; a notebook shows it. Needs `seerd[report]`."""
-        from seerd.telling.page.run_page import RunReport
-
-        return Page(RunReport(self._reading.read()).page())
+        return Page(RunReport(self._reader.read()).page())
 
     def curves(self, metric: str | None = None, by: charts.Axis = "time") -> Chart:
         """Draw learning curves, the best trials with their names. Needs `seerd[report]`.
@@ -234,15 +233,15 @@ class Run:
         Raises:
             seerd.errors.UsageError: no trial has reported the metric.
         """
-        return charts.curves(self._reading.read(), metric, by)
+        return charts.curves(self._reader.read(), metric, by)
 
     def gpus(self) -> Chart:
         """Draw which trial had which GPUs when. Needs `seerd[report]`."""
-        return charts.gpus(self._reading.read())
+        return charts.gpus(self._reader.read())
 
     def costs(self) -> Chart:
         """Draw what was billed over time, beside budget and deadline. Needs `seerd[report]`."""
-        return charts.costs(self._reading.read())
+        return charts.costs(self._reader.read())
 
     def importance(self) -> Chart:
         """Draw how much each hyperparameter explains, with its uncertainty. Needs `seerd[report]`.
@@ -253,11 +252,11 @@ class Run:
         Raises:
             seerd.errors.UsageError: too few trials have reported to say.
         """
-        return charts.importance(self._reading.read())
+        return charts.importance(self._reader.read())
 
     def configurations(self) -> Chart:
         """Draw configurations as lines, the best with colour and dash. Needs `seerd[report]`."""
-        return charts.configurations(self._reading.read())
+        return charts.configurations(self._reader.read())
 
     def stop(self) -> None:
         """End the run in order, as `seerd stop` does; it may go on for some seconds.
@@ -265,15 +264,10 @@ class Run:
         Raises:
             seerd.errors.UsageError: no process runs it.
         """
-        from seerd.commands.stop import ask_to_stop
-
         ask_to_stop(self._folder)
 
     def watch(self) -> None:
         """Show the run until it is over, as `seerd watch`. Ctrl-C ends the view, not the run."""
-        from seerd.api.notebook import NotebookView, in_a_notebook
-        from seerd.telling.watch import watch_run
-
         if in_a_notebook():
             NotebookView().watch(self._folder)
         else:
@@ -291,24 +285,15 @@ class Run:
         Raises:
             seerd.errors.UsageError: it cannot go on.
         """
-        from seerd.api import worker
-
         worker.wait(worker.resumed(self._folder, show=show), show=show)
         return Run(self._folder)
 
     async def resume_async(self, *, show: bool = True) -> Run:
         """Do what `resume` does, while the caller's event loop goes on; see `seerd.run_async`."""
-        from seerd.api import worker
-
         await worker.wait_async(worker.resumed(self._folder, show=show), show=show)
         return Run(self._folder)
 
     def __repr__(self) -> str:
-        from rich.console import Console
-
-        from seerd.telling.harmless import Harmless
-        from seerd.telling.summary import summary
-
         console = Console(
             width=100,
             soft_wrap=True,
@@ -320,13 +305,11 @@ class Run:
         )
         with console.capture() as captured:
             alive = self._folder.owner() is not None
-            console.print(Harmless(summary(self._reading.read().state, alive=alive, most=5)))
+            console.print(Harmless(summary(self._reader.read().state, alive=alive, most=5)))
         return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
     def _repr_html_(self) -> str:
-        from seerd.api.html import shown
-
-        return shown(self._reading.read())
+        return shown(self._reader.read())
 
 
 class Page:
@@ -346,8 +329,6 @@ class Page:
         return f"a page of {size_mb:.1f} MB; write it with .save('report.html')"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         how = 'sandbox="allow-scripts" style="width:100%;height:80vh;border:0"'
         return f'<iframe {how} srcdoc="{escape(self.html)}"></iframe>'
 

@@ -1,24 +1,169 @@
-"""The view of a run in a notebook, renewed while the run goes on. It never ends a run, and takes a
-small part of the time.
+"""How a run shows itself in a notebook: its limits, its best trials, its curves; in the notebook's
+colours and fonts, with no script and no network. The view of a run that goes on takes a small part
+of the time.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from seerd.api.html import shown
-from seerd.api.reading import ReadingOn
+from seerd.api import charts
+from seerd.commands.report import RunReader
+from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
-from seerd.errors import JournalError
+from seerd.core.metrics import last_value, names_of
+from seerd.core.state import State
+from seerd.errors import JournalError, UsageError
 from seerd.shell.home import RunFolder
-from seerd.telling.harmless import harmless
+from seerd.telling.configs import config_text, value_text
+from seerd.telling.diagnosis import diagnose
+from seerd.telling.harmless import harmless, printable
+from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
+from seerd.telling.page import tables
+from seerd.telling.page.drawing import svg
+from seerd.telling.page.run_page import ReadRun
+from seerd.telling.run_json import best
+from seerd.telling.words import ending
+from seerd.units import count, format_duration, format_gpu_time, format_money
 
 POLL_S = 0.5
 RENEW_S = 1.0
 SHARE = 0.1  # the largest part of the time that is spent on drawing
+MOST_ROWS, MOST_METRICS, MOST_PARAMETERS = 10, 3, 8
+STYLE = """
+.seerd{font-size:13px;line-height:1.45;max-width:900px}
+.seerd .bars{display:grid;grid-template-columns:max-content 1fr max-content;gap:2px 10px;
+align-items:center;margin:6px 0}
+.seerd .bar{height:8px;border-radius:4px;background:rgba(128,128,128,.3);overflow:hidden}
+.seerd .bar i{display:block;height:100%;background:#4c78a8}
+.seerd .soft{opacity:.75}
+.seerd .scroll{overflow-x:auto}
+.seerd table{border-collapse:collapse;font-size:inherit;margin:6px 0;
+font-variant-numeric:tabular-nums}
+.seerd th,.seerd td{padding:2px 10px 2px 0;text-align:right;white-space:nowrap;
+background:none!important}
+.seerd th{border-bottom:1px solid rgba(128,128,128,.6)}
+.seerd .text{text-align:left}
+.seerd svg{max-width:100%;height:auto}
+"""
+
+
+def shown(read: ReadRun, now_s: float | None = None) -> str:
+    """Return the run as HTML. `now_s`: the time since it began; None: that of its last event."""
+    state = read.state
+    parts = [
+        f"<p><b>{_text(state.facts.run)}</b>: {_text(ending(state) or read.status)}</p>",
+        _bars(state, max(now_s or 0.0, state.now)),
+        f"<p>{_best(state)}</p>",
+        _table(state),
+        _curves(read),
+    ]
+    return f'<div class="seerd"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+def _bars(state: State, now_s: float) -> str:
+    limits, ledger = state.facts.problem.limits, state.ledger
+    now_s = state.now if state.phase is RunPhase.OVER else now_s
+    spent_gpu_s = ledger.spent_gpu_s(now_s)
+    bars = [
+        _bar("time", round(now_s), limits.deadline_s, format_duration),
+        _bar("GPU time", spent_gpu_s, limits.budget_gpu_s, format_gpu_time),
+    ]
+    if limits.cost_usd is not None and ledger.usd_per_gpu_h:
+        bars.append(_bar("money", ledger.usd(spent_gpu_s), limits.cost_usd, format_money))
+    return f'<div class="bars">{"".join(bars)}</div>'
+
+
+def _bar(name: str, spent: float, limit: float, text: Callable[[float], str]) -> str:
+    share = min(1.0, spent / limit) if limit else 0.0
+    return (
+        f'<span>{name}</span><div class="bar"><i style="width:{share:.1%}"></i></div>'
+        f"<span>{escape(text(spent))} of {escape(text(limit))}</span>"
+    )
+
+
+def _best(state: State) -> str:
+    models = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
+    if models:
+        return "<br>".join(models)
+    over = state.phase is RunPhase.OVER
+    return _text(diagnose(state).text) if over else "No model has been saved yet."
+
+
+def _best_of(state: State, job: str) -> str:
+    model, published = best(state, job), state.result.of_jobs.get(job)
+    assert model is not None
+    kind = f"best{' of ' * bool(job)}{job}" + ("" if published else " so far")
+    goal = state.facts.goals[job]
+    name = metric_name(state, published.incumbent) if published else goal.metric
+    return (
+        f"{kind}: <b>{_text(model['trial'])}</b>, {_text(name)} <b>{model['metric']:.6g}</b> after "
+        f"{count(model['epoch'], 'report')}, {_text(config_text(model['config']))}"
+    )
+
+
+def _table(state: State) -> str:
+    ordered = tables.ranked(state)
+    if not ordered:
+        return ""
+    metrics = names_of(state)[:MOST_METRICS]
+    parameters = [one.name for one in tables.varied(state)][:MOST_PARAMETERS]
+    heads = ["trial", *metrics, "best saved", "reports", "GPUs", "state", *parameters]
+    left = {0, len(metrics) + 4}
+    became = outcomes(state)
+    head = "".join(_cell(name, "th", left=place in left) for place, name in enumerate(heads))
+    body = "".join(
+        f"<tr>{''.join(_row(state, one, became[one.trial.id], metrics, parameters))}</tr>"
+        for one in ordered[:MOST_ROWS]
+    )
+    more = len(ordered) - MOST_ROWS
+    rest = f'<p class="soft">and {more} more: .trials() has all</p>' if more > 0 else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{table}</div>{rest}'
+
+
+def _row(
+    state: State,
+    one: tables.Ranked,
+    outcome: TrialOutcome,
+    metrics: Sequence[str],
+    parameters: Sequence[str],
+) -> Iterator[str]:
+    trial, saved = one.trial, best_saved(state, one.trial)
+    yield _cell(trial.id, left=True)
+    for name in metrics:
+        is_own = name == state.facts.goal_of(trial.id).metric
+        value = one.metric if is_own else last_value(state, trial, name)
+        yield _cell("" if value is None else f"{value:.6g}")
+    yield _cell("" if saved is None else f"{saved:.6g}")
+    yield _cell(str(trial.reports))
+    yield _cell(str(trial.gpus or trial.had or "-"))
+    yield _cell(outcome_text(state, trial, outcome), left=True)
+    for name in parameters:
+        chosen = trial.config.get(name)
+        yield _cell("" if chosen is None else value_text(chosen))
+
+
+def _cell(text: str, tag: str = "td", *, left: bool = False) -> str:
+    kind = ' class="text"' if left else ""
+    return f"<{tag}{kind}>{_text(text)}</{tag}>"
+
+
+def _curves(read: ReadRun) -> str:
+    if not any(trial.history for trial in read.state.trials.values()):
+        return ""
+    try:
+        return svg(charts.curves(read, None, "time").spec)
+    except UsageError as error:
+        return f'<p class="soft">{_text(str(error))}</p>'
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
 
 
 def in_a_notebook() -> bool:
@@ -37,7 +182,7 @@ class NotebookView:
         shows: Any = display
         self._html = shows.HTML
         self._display = shows.display(self._html("<p>planning ...</p>"), display_id=True)
-        self._reading: ReadingOn | None = None
+        self._reading: RunReader | None = None
         self._next = 0.0
 
     def show(self, folder: RunFolder, *, last: bool = False) -> None:
@@ -46,7 +191,7 @@ class NotebookView:
         if begins < self._next and not last:
             return
         if self._reading is None:
-            self._reading = ReadingOn(folder)
+            self._reading = RunReader(folder)
         self._display.update(self._html(_html(self._reading)))
         took_s = time.monotonic() - begins
         self._next = begins + max(RENEW_S, took_s / SHARE)
@@ -59,7 +204,7 @@ class NotebookView:
         self.show(folder, last=True)
 
 
-def _html(reading: ReadingOn) -> str:
+def _html(reading: RunReader) -> str:
     try:
         history = reading.history()
         goes_on = history.state.phase is not RunPhase.OVER

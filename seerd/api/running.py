@@ -11,9 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from seerd.api.handle import Run, home_of
-from seerd.api.worker import Worker, end, say, wait, wait_async, watcher
+from seerd.api.handle import Run
+from seerd.api.worker import Worker, end, wait, wait_async, watcher
 from seerd.commands import beginning
+from seerd.commands.common import home_of, say
 from seerd.commands.exporting import exporting
 from seerd.commands.options import KEYS, Minimize
 from seerd.runs import runs

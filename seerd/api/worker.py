@@ -12,15 +12,15 @@ import threading
 from collections.abc import Callable, Iterator
 
 from seerd.api.notebook import NotebookView, in_a_notebook
-from seerd.api.reading import ReadingOn
 from seerd.commands import on_end
+from seerd.commands.common import say
 from seerd.commands.exporting import exporting
+from seerd.commands.report import RunReader
 from seerd.runs import edits, runs
 from seerd.runs.runs import Ended
 from seerd.shell.daemon import ENDING_SIGNALS, Watcher
 from seerd.shell.home import RunFolder, takes_signals
 from seerd.shell.inbox import Inbox, StopRequest
-from seerd.telling.harmless import harmless
 from seerd.telling.summary import leftover_lines
 from seerd.telling.watch import lines_to
 
@@ -112,12 +112,7 @@ def end(folder: RunFolder, ended: Ended) -> None:
     """Do what `seerd run` does at its end, and say what is left."""
     on_end.result_of(folder, ended)
     for line in leftover_lines(ended.leftovers):
-        say(harmless(line))
-
-
-def say(line: str) -> None:
-    """Print a line on stderr."""
-    print(line, file=sys.stderr)
+        say(line)
 
 
 def watcher(folder: RunFolder, *, show: bool) -> Watcher:
@@ -166,7 +161,7 @@ def _unless_interrupted(worker: Worker, error: type[BaseException]) -> RunFolder
     folder = worker.result()
     if worker.stops:
         goes_on = f"was interrupted; it goes on with seerd.load({folder.run!r}).resume()"
-        status = ReadingOn(folder).read().status
+        status = RunReader(folder).read().status
         how = goes_on if status == "interrupted" else "had come to its end"
         raise error(f"{folder.run} {how}")
     return folder

@@ -13,61 +13,44 @@ from pathlib import Path
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import tell
 from seerd.commands.options import NewJob
-from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.parameter import Config, Value, plain
-from seerd.planner.space import NoConfigurationError, Space
+from seerd.planner.space import NoConfigurationError, Space, why_not
 from seerd.runs import reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import AddRequest
 from seerd.spec import values as spec_values
-from seerd.spec.guesses import why_not
 from seerd.telling.configs import config_text
 
 NEXT = re.compile(r",(?=[^\[\],='\"]+=)")  # the comma before the next name: not one inside a list
-DENIED: dict[DenyCause, str] = {
-    "ending": "the run is ending",
-    "space": "it is not in the search space",
-    "no-more": "{policy} begins no more trials: it has begun all that it may, or begins them all "
-    "at once; seer+, asha, bohb, hypersched and hyperband go on to begin new ones",
-}
 
 
-def add(folder: RunFolder, texts: Sequence[str], *, json: bool) -> None:
-    """Ask the run to try a configuration next, and print its answer. Raises `UsageError` if it
-    refuses or does not answer, and `JournalError`.
+def add(
+    folder: RunFolder, spec: Path | None, texts: Sequence[str] | None, job: NewJob, *, json: bool
+) -> None:
+    """Ask the run to try a configuration next, and print its answer. Raises `UsageError` if there
+    is none or a job is given too, if the run refuses or does not answer, and `JournalError`.
     """
-    check_running(folder, "no configuration can be added")
-    state = reading.read(folder)
-    problem = state.facts.problem
-    rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
-    config = completed(problem.space, values(texts), rng)
-    reply = ask(folder, AddRequest(dict(config)))
-    if reply.denied is not None:
-        why = DENIED.get(reply.denied, reply.denied).format(policy=problem.params.name)
-        raise UsageError(f"{config_text(config)} was not added: {why}")
-    added = {"run": folder.run, "config": plain(config)}
-    tell(added, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
-
-
-def only_config(spec: Path | None, config: Sequence[str] | None, job: NewJob) -> Sequence[str]:
-    """Return the configuration to add. Raises `UsageError` if there is none, or if a job is given
-    too.
-    """
-    if spec is not None or not config:
+    if spec is not None or not texts:
         raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, and not both")
     if job != NewJob():
         raise UsageError(
             "--name, --owner, --weight, --target, --budget and --max-gpus are for the SPEC of a "
             "job, not for --config"
         )
-    return config
+    check_running(folder, "no configuration can be added")
+    state = reading.read(folder)
+    rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
+    config = completed(state.facts.problem.space, values(texts), rng)
+    if why := ask(folder, AddRequest(dict(config))):
+        raise UsageError(f"{config_text(config)} was not added: {why}")
+    added = {"run": folder.run, "config": plain(config)}
+    tell(added, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
 
 
 def completed(space: Space, wanted: Config, rng: random.Random) -> Config:
     """Draw what a configuration leaves open. Raises `UsageError` if it is not in the space."""
-    why = why_not(space, wanted)
-    if why:
+    if why := why_not(space, wanted):
         raise UsageError(f"{config_text(wanted)} was not added: {why}")
     try:
         return space.fixed(wanted).sample(rng)
@@ -86,16 +69,13 @@ def values(texts: Sequence[str]) -> dict[str, Value]:
             raise UsageError(f"--config {part}: write NAME=VALUE, for example lr=0.1,momentum=0.9")
         if name in config:
             raise UsageError(f"--config gives {name} twice")
-        config[name] = _value(value)
+        try:
+            config |= spec_values.config({name: tomllib.loads(f"it = {value}")["it"]})
+        except ValueError:
+            if "," in value:
+                raise UsageError(
+                    f"--config {value}: after a comma write NAME=VALUE, or quote a text that has "
+                    "commas"
+                ) from None
+            config[name] = value
     return config
-
-
-def _value(text: str) -> Value:
-    try:
-        return spec_values.config({"it": tomllib.loads(f"it = {text}")["it"]})["it"]
-    except ValueError:
-        if "," in text:
-            raise UsageError(
-                f"--config {text}: after a comma write NAME=VALUE, or quote a text that has commas"
-            ) from None
-        return text

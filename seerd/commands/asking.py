@@ -7,14 +7,23 @@ from __future__ import annotations
 import time
 
 from seerd.core.lifecycle import RunPhase
+from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.runs import reading
 from seerd.shell.home import RunFolder
-from seerd.shell.inbox import Inbox, Reply, Request
+from seerd.shell.inbox import Inbox, Request
+from seerd.telling.explanation.sentences import REASONS
 from seerd.telling.working import working
 
 PATIENCE_S = 30.0
 POLL_S = 0.1
+# what the user can do where a run denies a request
+ADVICE: dict[DenyCause, str] = {
+    "ending": "; if it was interrupted: seerd resume {run}",
+    "lower": "; to end it sooner: seerd stop {run}",
+    "no-more": ": it has begun all that it may, or begins them all at once; seer+, asha, bohb, "
+    "hypersched and hyperband go on to begin new ones",
+}
 
 
 def check_running(folder: RunFolder, what: str) -> None:
@@ -32,8 +41,15 @@ def check_running(folder: RunFolder, what: str) -> None:
     )
 
 
-def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> Reply:
-    """Ask, and return the answer. Raises `UsageError` if there is none."""
+def why_denied(folder: RunFolder, cause: DenyCause) -> str:
+    """Return why the run denies a request, and what the user can do."""
+    return REASONS["denied"][cause] + ADVICE.get(cause, "").format(run=folder.run)
+
+
+def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> str:
+    """Ask, and return why the run denies it; empty if it does not. Raises `UsageError` if there is
+    no answer.
+    """
     inbox = Inbox(folder.requests)
     try:
         name = inbox.put(request)
@@ -47,7 +63,8 @@ def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> 
                 alive = folder.owner() is not None
                 reply = inbox.reply(name)
                 if reply is not None:
-                    return reply
+                    detail = f": {reply.detail}" if reply.detail else ""
+                    return why_denied(folder, reply.denied) + detail if reply.denied else ""
                 if not alive:
                     raise UsageError(
                         f"the process of {folder.run} has ended before it answered; unless {show} "

@@ -54,10 +54,10 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
     from seerd.spec import project_paths
     from seerd.spec.doubts import doubts
 
-    if experiment.export:
-        from seerd.commands import exporting
+    for kind in experiment.export:
+        from seerd.export.installed import check_installed
 
-        exporting.check(experiment.export)
+        check_installed(kind)
     jobs = [earlier.informed(job, home) for job in experiment.jobs]
     for job in jobs:
         for line in (*doubts(job), *project_paths.doubts(job, os.environ)):

@@ -78,7 +78,7 @@ def taken(folder: RunFolder, state: State, to: Path | None, job: str | None = No
     `known` raises, `UsageError` if it cannot be copied, `StoreError`, `JournalError`.
     """
     model = known(folder, state, job)
-    name = _whose(folder, state, job)
+    name = model.get("job", "")
     so_far = name not in state.result.of_jobs
     with working("copying the model"):
         if so_far:

@@ -42,11 +42,11 @@ REFUSALS = {
 T = TypeVar("T")
 
 
-def home_of(path: Path | None) -> Home:
+def home_of(path: str | os.PathLike[str] | None) -> Home:
     """Return the folder of all runs; None: the default one."""
     from seerd.shell.home import Home, default_home
 
-    return Home(path.expanduser().resolve() if path else default_home())
+    return Home(Path(path).expanduser().resolve() if path else default_home())
 
 
 def find(run: str, home: Path | None) -> RunFolder:

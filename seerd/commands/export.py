@@ -5,7 +5,7 @@ runs; exporting again adds what is missing and nothing twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 
 from seerd.commands.options import ExportOptions
@@ -30,43 +30,30 @@ TABLES: dict[str, Callable[[RunHistory], Rows]] = {
 WRITERS = {"csv": "csv", "parquet": "pyarrow"}  # formats of tables, and the package that each needs
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where a run is exported to."""
-
-    kind: str  # csv, parquet, or the name of a tracker
-    where: str  # a folder or an address, as the person wrote it
-
-
-def destinations(targets: ExportOptions) -> list[Destination]:
-    """List what is to be written."""
-    kinds = ((field.name, getattr(targets, field.name)) for field in fields(targets))
-    return [Destination(kind, str(where)) for kind, where in kinds if where is not None]
-
-
-def export(folder: RunFolder, targets: list[Destination]) -> None:
+def export(folder: RunFolder, targets: ExportOptions) -> None:
     """Write the run to all targets. Raises `ExportError`, `JournalError`, `UsageError`."""
-    if not targets:
+    wanted = {kind: str(where) for kind, where in asdict(targets).items() if where is not None}
+    if not wanted:
         raise UsageError(
             "say where to: --csv DIR, --parquet DIR, --tensorboard DIR, --mlflow URI, --optuna URL "
             "or --wandb DIR"
         )
-    for target in targets:
-        check_installed(target.kind, WRITERS.get(target.kind, ""))
+    for kind in wanted:
+        check_installed(kind, WRITERS.get(kind, ""))
     with working(f"reading {folder.run}"):
         run = read_history(folder)
-    for target in targets:
-        if target.kind in WRITERS:
-            with working(f"writing {target.kind}"):
-                _tables(run, target.kind, Path(target.where))
+    for kind, where in wanted.items():
+        if kind in WRITERS:
+            with working(f"writing {kind}"):
+                _tables(run, kind, Path(where))
         else:
-            with alone(folder, target.kind, target.where) as is_alone:
+            with alone(folder, kind, where) as is_alone:
                 if not is_alone:
-                    other = f"another process exports {folder.run} to this {target.kind} already"
+                    other = f"another process exports {folder.run} to this {kind} already"
                     raise UsageError(other)
-                with working(f"adding {folder.run} to {target.kind}"):
-                    bring(opened(target.kind, target.where), target.kind, run)
-        print(harmless(f"{folder.run}: {target.kind} in {without_password(target.where)}"))
+                with working(f"adding {folder.run} to {kind}"):
+                    bring(opened(kind, where), kind, run)
+        print(harmless(f"{folder.run}: {kind} in {without_password(where)}"))
 
 
 def _tables(run: RunHistory, kind: str, where: Path) -> None:

@@ -13,12 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from seerd.export.installed import check_installed
 from seerd.runs import wiring
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import anywhere, without_password
@@ -27,12 +26,6 @@ from seerd.telling.harmless import printable
 END_S = 5.0  # seconds for a process after the end of the run
 MOST_PRINTED = 400  # characters of an error message
 WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # what a line of the log begins with
-
-
-def check(export: Mapping[str, str]) -> None:
-    """Raise `UsageError` if a package is missing that the export of a run will need."""
-    for kind in export:
-        check_installed(kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from seerd.commands.asking import ask, check_running
+from seerd.commands.asking import ask, check_running, why_denied
 from seerd.commands.common import quickly, say, tell
 from seerd.commands.options import NewLimits
 from seerd.core.extending import why_not_raised
 from seerd.core.state import State
-from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.model import Limits
 from seerd.runs import edits, reading
@@ -30,11 +29,6 @@ from seerd.units import (
 )
 
 HOUR_S = 3600.0
-DENIED: dict[DenyCause, str] = {
-    "ending": "it is ending, so its limits stay; if it was interrupted: seerd resume {run}",
-    "lower": "a limit would be lower than it is; to end it sooner: seerd stop {run}",
-    "same": "no limit would be higher than it is",
-}
 
 
 def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
@@ -45,7 +39,9 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
     state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin
     limits = wanted(state, asked)
-    _check(folder, why_not_raised(state.facts.problem.limits, limits))
+    not_extended = f"{folder.run} was not extended"
+    if cause := why_not_raised(state.facts.problem.limits, limits):
+        raise UsageError(f"{not_extended}: {why_denied(folder, cause)}")
     with quickly():
         from seerd.planning.extending import RunSoFar, extension
 
@@ -53,7 +49,8 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
         facts, usd = state.facts, state.ledger.usd(spent_gpu_s)
         run = RunSoFar(facts.problem, facts.cluster, now_s, spent_gpu_s, usd)
         plan = extension(run, limits)
-    _check(folder, ask(folder, ExtendRequest(plan.problem, plan.outline)).denied)
+    if why := ask(folder, ExtendRequest(plan.problem, plan.outline)):
+        raise UsageError(f"{not_extended}: {why}")
     extended: Json = {
         "run": folder.run,
         "deadline_s": limits.deadline_s,
@@ -64,12 +61,6 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
     tell(extended, lambda _: "\n".join(_lines(state, limits, extended)), json=json)
     if edited := edits.note(folder):
         say(edited)
-
-
-def _check(folder: RunFolder, denied: DenyCause | None) -> None:
-    if denied is not None:
-        why = DENIED.get(denied, denied).format(run=folder.run)
-        raise UsageError(f"{folder.run} was not extended: {why}")
 
 
 def _lines(state: State, limits: Limits, extended: Json) -> Iterator[str]:

@@ -20,26 +20,20 @@ from seerd.commands.common import say, tell
 from seerd.commands.options import NewJob
 from seerd.core.jobs import open_jobs
 from seerd.core.state import GONE, State
-from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.job_parts import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.facts import planned_job
-from seerd.runs import added, reading, runs, wiring
+from seerd.runs import reading, runs, wiring
 from seerd.shell.home import RunFolder
-from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
+from seerd.shell.inbox import Inbox, JobRequest, StopJobRequest, WeighRequest
 from seerd.shell.source_copy import CopyTerms, outputs
 from seerd.spec.doubts import doubts
 from seerd.spec.experiment import JOB, job_of, require_report
 from seerd.spec.spec import Spec
 from seerd.telling.working import working
 
-DENIED: dict[DenyCause, str] = {
-    "ending": "the run is ending",
-    "no-job": "there is no such job any more",
-    "unready": "the machines could not be made ready for it",
-}
 # until a job's source and data are present and its setup commands have been run
 PATIENCE_S = 3600.0
 GROUPS = (
@@ -70,13 +64,13 @@ def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
             _remove(folder, path.stem)
     request, job = _request(folder, state, spec, new)
     try:
-        added.keep(folder, request.starts, job.train.data)
+        wiring.keep_added(folder, request.starts, job.train.data)
         elsewhere = by_name(wiring.load(folder).kind).elsewhere
         runs.copy_job(folder, job, CopyTerms(say, elsewhere=elsewhere))
         own = outputs(folder.source / job.id, job.train.script)
         starts = dataclasses.replace(request.starts, own=own)
         request = msgspec.structs.replace(request, starts=starts)
-        added.keep(folder, starts, job.train.data)
+        wiring.keep_added(folder, starts, job.train.data)
     except BaseException as error:
         _remove(folder, job.id)
         if isinstance(error, OSError):
@@ -84,13 +78,13 @@ def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
         raise
     # Without an answer all files stay: the run may take the job at this moment.
     try:
-        reply = ask(folder, request, PATIENCE_S)
+        why = ask(folder, request, PATIENCE_S)
     except SystemExit:  # Ctrl-C
         say(f"{job.id} is taken back, unless seerd show {folder.run} has it")
         raise
-    if reply.denied is not None:
+    if why:
         _remove(folder, job.id)
-        raise _refused(reply, f"{job.id} was not added")
+        raise UsageError(f"{job.id} was not added: {why}")
     return job.id
 
 
@@ -156,21 +150,14 @@ def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
 
 def stop(folder: RunFolder, job: str) -> None:
     """End one of the jobs; the others get what is left. Raises `UsageError` if it cannot be."""
-    _check(_running(folder, "no job of it can be stopped"), folder, job)
-    _ask(folder, StopJobRequest(job), f"{job} was not stopped")
+    _check(folder, job, "no job of it can be stopped")
+    if why := ask(folder, StopJobRequest(job)):
+        raise UsageError(f"{job} was not stopped: {why}")
     print(f"{job} is over; its trials save, and the others get its share")
 
 
-def weigh(folder: RunFolder, job: str, weight: float, *, json: bool) -> None:
-    """Give one of the jobs another weight. Raises `UsageError` if that is refused."""
-    _check(_running(folder, "no weight can be set"), folder, job)
-    _ask(folder, WeighRequest(job, weight), f"the weight of {job} was not set")
-    set_to = {"run": folder.run, "job": job, "weight": weight}
-    tell(set_to, lambda _: f"{job} has the weight {weight:g} from now on", json=json)
-
-
-def weight_of(text: str) -> float:
-    """Read `weight=3`. Raises `UsageError`."""
+def weigh(folder: RunFolder, job: str, text: str, *, json: bool) -> None:
+    """Give one of the jobs another weight, `weight=3`. Raises `UsageError` if that is refused."""
     name, _, value = text.partition("=")
     try:
         weight = float(value)
@@ -178,7 +165,11 @@ def weight_of(text: str) -> float:
         weight = 0.0
     if name.strip() != "weight" or not 0 < weight < float("inf"):
         raise UsageError(f"{text}: write weight=NUMBER, more than 0, for example weight=3")
-    return weight
+    _check(folder, job, "no weight can be set")
+    if why := ask(folder, WeighRequest(job, weight)):
+        raise UsageError(f"the weight of {job} was not set: {why}")
+    set_to = {"run": folder.run, "job": job, "weight": weight}
+    tell(set_to, lambda _: f"{job} has the weight {weight:g} from now on", json=json)
 
 
 def _running(folder: RunFolder, what: str) -> State:
@@ -190,8 +181,8 @@ def _running(folder: RunFolder, what: str) -> State:
     return state
 
 
-def _check(state: State, folder: RunFolder, job: str) -> None:
-    jobs = open_jobs(state)
+def _check(folder: RunFolder, job: str, what: str) -> None:
+    jobs = open_jobs(_running(folder, what))
     if job not in jobs:
         others = ", ".join(jobs) or "none"
         raise UsageError(f"{folder.run} has no job {job!r} that goes on; it has {others}")
@@ -208,15 +199,3 @@ def _read(spec: Path, new: NewJob) -> dict[str, Any]:
         except (ValueError, OverflowError) as error:
             raise UsageError(f"--{key.replace('_', '-')} {value}: {error}") from error
     return values
-
-
-def _ask(folder: RunFolder, request: Request, denied: str) -> None:
-    reply = ask(folder, request)
-    if reply.denied is not None:
-        raise _refused(reply, denied)
-
-
-def _refused(reply: Reply, what: str) -> UsageError:
-    assert reply.denied is not None
-    detail = f": {reply.detail}" if reply.detail else ""
-    return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")

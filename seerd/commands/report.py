@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,9 +33,10 @@ def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:
         return
     folder = folders[0]
     to = _page_of(options.to, f"{folder.run}.html")
+    reader = RunReader(folder)
     while True:
         with working("reading the run, and drawing"):
-            run = read(folder)
+            run = reader.read()
             made = RunReport(run)
             page = made.page()
         _write(to, page)
@@ -47,24 +49,35 @@ def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:
                 _pictures(made, place, ending)
 
 
-def read(folder: RunFolder) -> ReadRun:
-    """Read a run to the end of its journal. Raises `JournalError`."""
-    return as_read(folder, read_history(folder))
+class RunReader:
+    """Reads one run as far as it has gone, no event twice. Threads may share it."""
 
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._history: RunHistory | None = None
+        self._lock = threading.Lock()
 
-def as_read(folder: RunFolder, run: RunHistory) -> ReadRun:
-    """Return a run's history with what else its report shows."""
-    state = run.state
-    status = status_of(state, folder.owner() is not None)
-    # The run's spec; where jobs share the run, the group and the spec of each job.
-    specs = sorted(folder.specs.glob("*.toml")) if folder.specs.is_dir() else []
-    parts = [folder.spec.read_text(errors="replace")] if folder.spec.is_file() else []
-    parts += [
-        f"\n# {spec.name}\n{spec.read_text(errors='replace')}"
-        for spec in specs
-        if spec.stem in state.jobs
-    ]
-    return ReadRun(run.timeline, state, status, "".join(parts), _command(state))
+    def history(self) -> RunHistory:
+        """Read what was added to the journal, and return all. Raises `JournalError`."""
+        with self._lock:
+            if self._history is None:
+                self._history = read_history(self.folder)
+            else:
+                self._history.read_on(self.folder)
+            return self._history
+
+    def read(self) -> ReadRun:
+        """Return the history with what else reports show. Raises `JournalError`."""
+        folder, run = self.folder, self.history()
+        status = status_of(run.state, folder.owner() is not None)
+        # The run's spec; where jobs share the run, the group and the spec of each job.
+        parts = [folder.spec.read_text(errors="replace")] if folder.spec.is_file() else []
+        parts += [
+            f"\n# {spec.name}\n{spec.read_text(errors='replace')}"
+            for spec in sorted(folder.specs.glob("*.toml"))
+            if spec.stem in run.state.jobs
+        ]
+        return ReadRun(run.timeline, run.state, status, "".join(parts), _command(run.state))
 
 
 def _command(state: State) -> str:
@@ -89,7 +102,7 @@ def _command(state: State) -> str:
 
 def _compare(folders: Sequence[RunFolder], to: Path) -> None:
     with working("reading the runs"):
-        runs = [read(folder) for folder in folders]
+        runs = [RunReader(folder).read() for folder in folders]
     facts = [run.state.facts for run in runs]
     if shared := [one.run for one in facts if one.jobs]:
         raise UsageError(

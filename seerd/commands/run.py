@@ -217,7 +217,7 @@ def _print_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
 @contextlib.contextmanager
 def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
     """Choose how a run is shown: a live view, or lines (on stderr if stdout has JSON)."""
-    from seerd.commands.watch import drawable
+    from seerd.commands.running import drawable
 
     if shown.json or shown.plain or not drawable():
         from seerd.core.lifecycle import RunPhase

@@ -7,9 +7,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seerd.backends.base import Machine
 from seerd.commands.common import tell
 from seerd.commands.options import SimulateOptions
-from seerd.commands.workers import given, workers
+from seerd.commands.workers import each, given
 from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
@@ -59,32 +59,18 @@ class Study:
     limits: tuple[Limits, ...]  # the limits under which each policy runs
     seeds: int  # how many runs of each policy
     ideal: bool = False  # nothing is set aside for the cloud
+    metric: str = "metric"  # the metric's name
+    notes: tuple[str, ...] = ()  # what the curves and the machines are, one line each
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Row:
     """One policy under one pair of limits."""
 
     params: PolicyParams
     limits: Limits
     problem: Problem | Impossible  # its problem, or why it has none
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The results of one cell."""
-
-    cell: Cell
-    outcomes: tuple[Outcome, ...]  # one outcome per seed; empty if the limits fit nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A study and what it is about."""
-
-    study: Study
-    metric: str  # the metric's name
-    notes: tuple[str, ...]  # what the curves and the machines are, one line each
+    outcomes: tuple[Outcome, ...] = ()  # one outcome per seed; empty if the limits fit nothing
 
 
 def simulate(asked: SimulateOptions, spec: Spec | None, home: Home, *, json: bool) -> None:
@@ -93,15 +79,15 @@ def simulate(asked: SimulateOptions, spec: Spec | None, home: Home, *, json: boo
     Raises `UsageError`, and `typer.Exit` with the code of `LimitsError` if no policy could run.
     """
     plot = asked.plot
-    made = make(asked, spec, home.path, this_machine())
+    study = make(asked, spec, home.path, this_machine())
     if plot is not None:
         study_table.check_plot(plot)
-    with progress(runs(made.study)) as tick:
-        result = [row_json(row) for row in rows(made.study, tick)]
+    with progress(runs(study)) as tick:
+        result = [row_json(row) for row in rows(study, tick)]
     if plot is not None:
-        study_table.draw(result, made.metric, plot)
-    mode = made.study.setting.job.curves.mode
-    tell(result, lambda table: study_table.study_view(table, mode, made.notes), json=json)
+        study_table.draw(result, study.metric, plot)
+    mode = study.setting.job.curves.mode
+    tell(result, lambda table: study_table.study_view(table, mode, study.notes), json=json)
     if all("impossible" in row for row in result):
         raise typer.Exit(LimitsError.exit_code)
 
@@ -120,7 +106,7 @@ def progress(total: int) -> Iterator[Callable[[], None]]:
 # ------------------------------------------------------------ from the options to a study
 
 
-def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine) -> Made:
+def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine) -> Study:
     """Make the study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
@@ -149,8 +135,8 @@ def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
         policy = with_t_min(spec, profile, *limits)
         params = tuple(replace(policy, name=name) for name in names)
     setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
-    study = Study(setting, params, limits, asked.seeds, asked.ideal)
-    return Made(study, metric, (note, _cluster_text(cluster)))
+    notes = (note, _cluster_text(cluster))
+    return Study(setting, params, limits, asked.seeds, asked.ideal, metric, notes)
 
 
 def faults_of(asked: SimulateOptions) -> Faults:
@@ -248,22 +234,13 @@ def _policies(policies: str | None) -> Sequence[str]:
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
     """Run the study, `tick` after every run; rows are in the order of limits, then of policies."""
-    cells = [_cell(study, limits, params) for limits in study.limits for params in study.policies]
-    tasks = [
-        (number, seed)
-        for number, cell in enumerate(cells)
-        if isinstance(cell.problem, Problem)
-        for seed in range(study.seeds)
-    ]
-    outcomes: dict[tuple[int, int], Outcome] = {}
-    with workers(len(tasks), study.setting) as submit:
-        waiting = {submit(_run, cells[number], seed): (number, seed) for number, seed in tasks}
-        for done in as_completed(waiting):
-            outcomes[waiting[done]] = done.result()
-            tick()
+    rows = [_row(study, limits, params) for limits in study.limits for params in study.policies]
+    can_run = [isinstance(row.problem, Problem) for row in rows]
+    tasks = [(row, seed) for row in compress(rows, can_run) for seed in range(study.seeds)]
+    outcomes = iter(each(_run, tasks, tick, study.setting))
     return [
-        Row(cell, tuple(outcomes[n, seed] for seed in range(study.seeds) if (n, seed) in outcomes))
-        for n, cell in enumerate(cells)
+        replace(row, outcomes=tuple(islice(outcomes, study.seeds))) if runs else row
+        for row, runs in zip(rows, can_run, strict=True)
     ]
 
 
@@ -272,7 +249,8 @@ def runs(study: Study) -> int:
     return len(study.limits) * len(study.policies) * study.seeds
 
 
-def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
+def _row(study: Study, limits: Limits, params: PolicyParams) -> Row:
+    """Return a row without outcomes."""
     setting = replace(study.setting, limits=limits)
     try:
         planned = plan_for(
@@ -283,25 +261,26 @@ def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
     except UsageError as error:
         why = Impossible(str(error), 0.0, 0.0)
     else:
-        return Cell(params, limits, planned.problem)
-    return Cell(params, limits, why)
+        return Row(params, limits, planned.problem)
+    return Row(params, limits, why)
 
 
-def _run(cell: Cell, seed: int) -> Outcome:
-    assert isinstance(cell.problem, Problem)
-    outcome = run(replace(given(), limits=cell.limits), cell.problem, cell.params.seed + seed)
+def _run(task: tuple[Row, int]) -> Outcome:
+    row, seed = task
+    assert isinstance(row.problem, Problem)
+    outcome = run(replace(given(), limits=row.limits), row.problem, row.params.seed + seed)
     assert isinstance(outcome, Outcome)
     return outcome
 
 
 def row_json(row: Row) -> Json:
     """Return one row of `simulate --json`."""
-    outcomes, limits = row.outcomes, row.cell.limits
+    outcomes, limits = row.outcomes, row.limits
     best = [outcome.metric for outcome in outcomes]
     metrics = [metric for metric in best if metric is not None]
     in_limits = [outcome.within_deadline and outcome.within_budget for outcome in outcomes]
     json: Json = {
-        "policy": row.cell.params.name,
+        "policy": row.params.name,
         "deadline_s": limits.deadline_s,
         "budget_gpu_min": limits.budget_gpu_s / 60,
         "best": best,
@@ -314,8 +293,8 @@ def row_json(row: Row) -> Json:
         "violations": in_limits.count(False),
         "without_model": len(best) - len(metrics),
     }
-    if isinstance(row.cell.problem, Impossible):
-        json["impossible"] = row.cell.problem.reason
+    if isinstance(row.problem, Impossible):
+        json["impossible"] = row.problem.reason
     return json
 
 

@@ -7,43 +7,36 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from threading import Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-Submit = Callable[..., "Future[Any]"]  # has a worker call a function with these arguments
 _given: list[Any] = []
 
 
-@contextmanager
-def workers(tasks: int, what: Any = None) -> Iterator[Submit]:
-    """Start workers for so many tasks, each of which is `given` a value; yield what submits a call
-    to them.
+def each(
+    work: Callable[[T], R], tasks: Sequence[T], tick: Callable[[], None], what: Any = None
+) -> list[R]:
+    """Do this work for each task, `tick` after every one; return the results in their order. Each
+    worker is `given` a value once.
     """
-    count = max(1, min(_cores(), tasks))
+    count = max(1, min(_cores(), len(tasks)))
     pool = ProcessPoolExecutor(count, initializer=_begin, initargs=(what,))
     try:
-        yield pool.submit
+        waiting = [pool.submit(work, task) for task in tasks]
+        for done in as_completed(waiting):
+            done.result()
+            tick()
+        return [future.result() for future in waiting]
     except BaseException:
         for worker in multiprocessing.active_children():
             worker.kill()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def each(work: Callable[[T], R], tasks: Sequence[T], tick: Callable[[], None]) -> list[R]:
-    """Do this work for each task, `tick` after every one; return the results in their order."""
-    with workers(len(tasks)) as submit:
-        waiting = [submit(work, task) for task in tasks]
-        for done in as_completed(waiting):
-            done.result()
-            tick()
-        return [future.result() for future in waiting]
 
 
 def given() -> Any:

@@ -48,6 +48,10 @@ class Goal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     smooth: int = 1  # a checkpoint's metric is the mean of at most so many last reports
     constraints: tuple[MetricConstraint, ...] = ()  # what must hold of the best model's metrics
 
+    def averages(self, reports: int) -> int:
+        """Return of how many of so many reports a checkpoint's metric is the mean."""
+        return min(self.smooth, max(1, reports))
+
 
 class Objective(Goal, frozen=True, kw_only=True, omit_defaults=True):
     """A goal, and how a script that does not import seerd reports and saves."""

@@ -2,7 +2,7 @@
 
 The one rule: only a confirmed checkpoint with a finite metric, all constraints of which hold, can
 win. Of equal ones, that of a trial that has not failed wins, then the one with more reports, then
-the older trial. With `Objective.smooth` a metric is the mean of the last reports.
+the older trial. A metric may be the mean of the last reports (`Goal.averages`).
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ def best_saved(state: State, trial: Trial) -> float | None:
 def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     """Return trial and metric of the best report of this job that no kept checkpoint has, if it is
     better than the model; else None.
-    With `Objective.smooth` always None: some report is better than every mean.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
-    if goal.smooth > 1:
+    if goal.averages(2) > 1:  # some report is better than every mean
         return None
     sign = sign_of(goal)
     most, better = sign * best.metric, None
@@ -88,7 +87,7 @@ def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
 
 def averaged(state: State, checkpoint: Checkpoint) -> int:
     """Return how many reports the metric of this checkpoint is the mean of."""
-    return min(state.facts.goal_of(checkpoint.trial).smooth, max(1, checkpoint.reports))
+    return state.facts.goal_of(checkpoint.trial).averages(checkpoint.reports)
 
 
 def metric_name(state: State, best: Incumbent) -> str:

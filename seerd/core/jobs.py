@@ -40,7 +40,7 @@ def target_reached(state: State, job: str) -> str | None:
         name, reports = metric_name(state, best), best.checkpoint.reports
         return _reached(goal, best.trial, name, best.metric, reports)
     for trial in () if state.facts.problem_of(job).saves else state.trials.values():
-        last = [report.metric for report in trial.history[-goal.smooth :]]
+        last = [report.metric for report in trial.history[-goal.averages(len(trial.history)) :]]
         finite = [metric for metric in last if metric is not None]
         metric = fmean(finite) if finite and len(finite) == len(last) else None
         if job_of(trial.id) == job and metric is not None and good_enough(goal, metric):

@@ -37,8 +37,8 @@ def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
 def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
     """Return a checkpoint's metric; None if one of its reports is known to violate a constraint."""
     trial, goal = state.trials[checkpoint.trial], state.facts.goal_of(checkpoint.trial)
-    first = checkpoint.reports - goal.smooth + 1 if goal.constraints else checkpoint.reports + 1
-    for reports in range(max(1, first), checkpoint.reports + 1):
+    counted = goal.averages(checkpoint.reports) if goal.constraints else 0
+    for reports in range(checkpoint.reports - counted + 1, checkpoint.reports + 1):
         metrics = metrics_of(state, trial, reports)
         if metrics and violated_by(metrics, goal):
             return None

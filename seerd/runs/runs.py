@@ -212,7 +212,12 @@ def _resume(folder: RunFolder, watcher: Watcher) -> Ended:
             better = {} if can_go_on(state) else unstored.unstored(folder, state)
             if not better:
                 _reopen(folder, journal, state)
-        _keep_end(folder, journal, state)
+        # A daemon that extended the rental may have died before it noted that, and the clock may
+        # have been set.
+        setup = _setup_of(folder)
+        until = journal.origin + state.facts.problem.limits.deadline_s + MARGIN_S
+        if abs(setup.until - until) > 1:
+            wiring.save(msgspec.structs.replace(setup, until=until), folder)
         stored = unstored.store(folder, state, better)
         daemon = Daemon(state, journal, _environment(folder, state), watcher)
         asyncio.run(daemon.resume(note, stored, steady=steady))
@@ -270,16 +275,6 @@ def lacks_its_model(state: State) -> bool:
     )
 
 
-def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
-    """Extend the rental to the run's deadline: a daemon that extended it may have died before it
-    noted that, and the clock may have been set.
-    """
-    setup = _setup_of(folder)
-    until = journal.origin + state.facts.problem.limits.deadline_s + MARGIN_S
-    if state.phase is not RunPhase.OVER and abs(setup.until - until) > 1:
-        wiring.save(wiring.prolonged(setup, until), folder)
-
-
 def _take_up_clock(journal: Journal, last_s: float) -> str:
     """Move a clock that is behind to the run's last event; return a note for the user, or
     nothing.
@@ -302,6 +297,4 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
         has_model = state.result.published is not None
         best = f"; its model: seerd best {folder.run} --to DIR" if has_model else ""
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
-    setup = _setup_of(folder)
     journal.origin = wall() - state.now
-    wiring.save(wiring.prolonged(setup, wall() + left_s + MARGIN_S), folder)

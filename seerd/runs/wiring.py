@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ from seerd.core.rules import RULES
 from seerd.errors import JournalError
 from seerd.planning import files
 from seerd.registry import BACKENDS
-from seerd.runs import added, clusters
+from seerd.runs import clusters
 from seerd.shell.collecting import Collector
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
@@ -91,7 +91,7 @@ def setup_of(
         until=until,
         kind=experiment.cluster.provider,
         where=kind.kept(first, folder, quote, until),
-        data=tuple(each for job in experiment.jobs for each in added.below(job.id, job.train.data)),
+        data=tuple(each for job in experiment.jobs for each in _below(job.id, job.train.data)),
         on_end=experiment.on_end,
         spec_folder=str(experiment.folder.resolve()),
         export=experiment.export,
@@ -127,11 +127,6 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         fill=list(train.fill),
         observed=train.observed,
     )
-
-
-def prolonged(setup: Setup, until: float) -> Setup:
-    """Return the setup with a later end for what is rented from now on."""
-    return msgspec.structs.replace(setup, until=until)
 
 
 def save(setup: Setup, folder: RunFolder) -> None:
@@ -186,11 +181,10 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
     """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
     store, sources = store_of(setup, folder.run, site.region), site.sources
-    jobs = [*setup.jobs, *added.starts(folder, _come(setup, facts.jobs))]
-    data = RunData(setup, store, folder, site.region, jobs)
+    jobs = [*setup.jobs, *(_added(folder, job, Job) for job in _come(setup, facts.jobs))]
+    resources = RunResources(setup, store, folder, site, jobs)
     if sources is not None:
         sources.of_jobs(lambda: [job.id for job in jobs])
-    end = RunsUntil(setup, folder, site, data)
     return RunEnvironment(
         provider=site.provider,
         store=store,
@@ -203,47 +197,56 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         rented=facts.cluster.per_instance,
         expected=site.expected,
         sources=sources,
-        data=None if sources is None else data.downloads,
+        data=None if sources is None else resources.downloads,
         collector=None if site.printed is None else Collector(site.printed, folder.instances),
         uploads=None if sources is None else sources.uploads,
         inbox=Inbox(folder.requests),
-        until=end.until,
-        prolong=end.prolong,
+        until=resources.until,
+        prolong=resources.prolong,
     )
 
 
-class RunData:
-    """What every instance of a run fetches once. `jobs`, which share the run, may grow."""
+class RunResources:
+    """What a run's instances fetch, and when what it rents and signs ends at the latest."""
 
     def __init__(
-        self, setup: Setup, store: Store, folder: RunFolder, region: str | None, jobs: Sequence[Job]
+        self, setup: Setup, store: Store, folder: RunFolder, site: Site, jobs: Sequence[Job]
     ) -> None:
         self._setup = setup
-        self._folder = folder
-        self._region = region
-        self._jobs = jobs
         self._store = store
+        self._folder = folder
+        self._site = site
+        self._jobs = jobs  # the jobs that share the run; they may grow
         has_data = by_address(setup.store).by_urls
         self._source = cast("DataStore", store) if has_data else None
 
     async def downloads(self, job: str | None = None) -> list[Download]:
-        """List the files, with fresh URLs: for all jobs, or for one that comes while the run goes
-        on. Raises `StoreError` and `JournalError`.
+        """List the files that every instance fetches once, with fresh URLs: for all jobs, or for
+        one that comes while the run goes on. Raises `StoreError` and `JournalError`.
         """
-        come = _come(self._setup, self._jobs) if job is None else [job]
-        data = [*(self._setup.data if job is None else ()), *added.data(self._folder, come)]
+        data = [] if job is not None else [*self._setup.data]
+        for come in _come(self._setup, self._jobs) if job is None else [job]:
+            data += _added(self._folder, come, _AddedData).data
         if not data:
             return []
         if self._source is None:
             place = by_address(data[0].source)
-            store = place.store(self._folder.run, self._setup.until, self._region)
+            store = place.store(self._folder.run, self._setup.until, self._site.region)
             self._source = cast("DataStore", store)
         source = self._source
         return [file for each in data for file in await source.downloads(each.source, each.to)]
 
-    def prolong(self, until: float) -> None:
-        """Extend the expiry of URLs signed from now on, wall clock, seconds since 1970."""
-        self._setup = prolonged(self._setup, until)
+    def until(self) -> float:
+        """Return when instances rented now end themselves, seconds since 1970; infinite: none."""
+        return math.inf if self._site.prolong is None else self._setup.until
+
+    def prolong(self, deadline: float) -> None:
+        """Extend what is rented and signed from now on to a later deadline, seconds since 1970."""
+        until = max(self._setup.until, deadline + MARGIN_S)
+        self._setup = msgspec.structs.replace(self._setup, until=until)
+        save(self._setup, self._folder)
+        if self._site.prolong is not None:
+            self._site.prolong(until)
         for store in {self._store, self._source or self._store}:
             store.prolong(until)
 
@@ -254,26 +257,34 @@ def _come(setup: Setup, jobs: Iterable[Job | JobFacts]) -> list[str]:
     return [job.id for job in jobs if job.id not in first]
 
 
-class RunsUntil:
-    """When what a run rents and signs ends at the latest."""
+class _AddedData(msgspec.Struct, frozen=True):
+    """What stands in the file of a job that came later beside what `Job` has."""
 
-    def __init__(self, setup: Setup, folder: RunFolder, site: Site, data: RunData) -> None:
-        self._setup = setup
-        self._folder = folder
-        self._site = site
-        self._data = data
+    data: tuple[Data, ...] = ()
 
-    def until(self) -> float:
-        """Return when instances rented now end themselves, seconds since 1970; infinite: none."""
-        return math.inf if self._site.prolong is None else self._setup.until
 
-    def prolong(self, deadline: float) -> None:
-        """Extend what is rented and signed from now on to a later deadline, seconds since 1970."""
-        self._setup = prolonged(self._setup, max(self._setup.until, deadline + MARGIN_S))
-        save(self._setup, self._folder)
-        if self._site.prolong is not None:
-            self._site.prolong(self._setup.until)
-        self._data.prolong(self._setup.until)
+K = TypeVar("K", Job, _AddedData)
+
+
+def keep_added(folder: RunFolder, job: Job, data: Sequence[Data]) -> None:
+    """Keep how agents start the trials of a job that came while the run went on, and what instances
+    fetch for it, before the run is asked to take the job. Raises `OSError`.
+    """
+    body = msgspec.to_builtins(job) | msgspec.to_builtins(_AddedData(_below(job.id, data)))
+    folder.added_job(job.id).write_bytes(msgspec.json.encode(body))
+
+
+def _added(folder: RunFolder, job: str, kind: type[K]) -> K:
+    """Read what `keep_added` has written. Raises `JournalError`."""
+    try:
+        return msgspec.json.decode(folder.added_job(job).read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise JournalError(f"{folder.run} cannot go on: {job} cannot be read: {error}") from error
+
+
+def _below(job: str, data: Sequence[Data]) -> tuple[Data, ...]:
+    """Return a job's data, placed below its id; the only job of a run has an empty id."""
+    return tuple(replace(each, to=f"{job}/{each.to}" if job else each.to) for each in data)
 
 
 def readable_store(folder: RunFolder) -> Store:

@@ -55,7 +55,7 @@ class RunFolder:
         return self.path.name
 
     def added_job(self, job: str) -> Path:
-        """A job that was added while the run went on: see `seerd.runs.added` (JSON)."""
+        """A job that was added while the run went on: see `seerd.runs.wiring` (JSON)."""
         return self.specs / f"{job}.json"
 
     def made_from(self, job: str) -> Path:

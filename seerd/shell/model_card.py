@@ -27,7 +27,7 @@ class Model:
     seed: int  # seed of the trial's random numbers
     reports: int  # how many reports the trial had made
     metric_name: str  # name of the metric by which it is the best
-    metric: float  # that metric; with `metric.smooth` the mean of the last reports
+    metric: float  # that metric, which may be the mean of the last reports
 
 
 async def manifest_of(store: Store, trial: str, name: str) -> Manifest | None:

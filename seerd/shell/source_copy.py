@@ -23,8 +23,7 @@ from pathlib import Path
 from seerd.agent.copying import copy_file
 from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
-from seerd.spec.ignored import ignoring, is_left_out
-from seerd.spec.secret_files import holds_secrets
+from seerd.spec.ignored import holds_secrets, ignoring, is_left_out
 from seerd.units import SLOW_S, format_duration, format_size
 
 FILE_COST = 1 << 16  # bytes that take about as long to copy as making one more file takes

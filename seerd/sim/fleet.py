@@ -344,7 +344,7 @@ class SimulatedFleet:
         if attempt.reports in (attempt.saved, 0):
             return
         name = f"{attempt.reports:06d}-{attempt.number:08d}"
-        first = max(1, attempt.reports - self._goal(attempt.trial).smooth + 1)
+        first = attempt.reports - self._goal(attempt.trial).averages(attempt.reports) + 1
         metric_of = self.behaviour.of(attempt.trial).metric
         last = [metric_of(attempt.config, n) for n in range(first, attempt.reports + 1)]
         self.store.setdefault(attempt.trial, {})[name] = attempt.reports

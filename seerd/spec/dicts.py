@@ -68,7 +68,14 @@ def _plain(value: Any, path: str, wrong: list[Mistake]) -> Any:
         case Path():
             return str(value)
         case Mapping():
-            return dict(_members(value, path, wrong))
+            table = {}
+            for key, item in value.items():
+                inside = f"{path}.{key}" if path else str(key)
+                if isinstance(key, str):
+                    table[key] = _plain(item, inside, wrong)
+                else:
+                    wrong.append(Mistake(inside, f"{key!r:.60}", "text is needed as a key"))
+            return table
         case Sequence() | range() if not isinstance(value, bytes | bytearray):
             return [_plain(each, path, wrong) for each in value]
     if callable(item := getattr(value, "tolist", None)):
@@ -76,14 +83,3 @@ def _plain(value: Any, path: str, wrong: list[Mistake]) -> Any:
     allowed = "text, numbers, booleans, lists and dicts are allowed"
     wrong.append(Mistake(path or THE_DICT, f"{value!r:.60}", allowed))
     return None
-
-
-def _members(
-    table: Mapping[Any, Any], path: str, wrong: list[Mistake]
-) -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        inside = f"{path}.{key}" if path else str(key)
-        if isinstance(key, str):
-            yield key, _plain(value, inside, wrong)
-        else:
-            wrong.append(Mistake(inside, f"{key!r:.60}", "text is needed as a key"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from seerd.agent.arguments import places
 from seerd.core.events import Goal
-from seerd.spec.reaching import SEERD, shown, shows
+from seerd.spec.program import SEERD, misread, shown, shows
 from seerd.spec.spec import Spec
 
 LESS_IS_BETTER = re.compile(
@@ -72,7 +72,7 @@ def _of_booleans(spec: Spec) -> list[str]:
     return [
         f"{option} has type=bool in the script, which takes the text false for true, too; "
         f'leave the option out instead: {name} = ["", "{option}=1"], and "{{{name}}}" in train.args'
-        for name, option, kind, _ in spec.misread()
+        for name, option, kind, _ in misread(spec.space, spec.train)
         if kind == "bool"
     ]
 

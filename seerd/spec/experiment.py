@@ -142,8 +142,7 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
     cluster = cluster_of(values, store_of(values.get("cluster.store"), folder, reader))
     for_jobs = [change for change in all_changes if change not in own]
     jobs = _jobs(reader, document.get("job"), folder, for_jobs)
-    if reader.problems:
-        raise SpecError(str(reader.path), sorted(reader.problems, key=lambda p: p.line or 10**9))
+    reader.check()
     return Experiment(
         name=values.get("name", _named(folder.name)),
         limits=SpecLimits.of(values),

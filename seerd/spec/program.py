@@ -1,21 +1,43 @@
-"""Whether trials can start their program: whether the program exists, Python has torch, and `import
-seerd` finds the package. Unknown for other machines, except for what is shipped to them.
+"""What is known of a program before trials run it: whether they can start it, whether Python has
+torch and `import seerd` finds the package (unknown for other machines, except for what is shipped
+to them), and whether hyperparameters reach it.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from re import Pattern
+from typing import TYPE_CHECKING, Any
 
-from seerd.agent.arguments import interpreter_words
+from seerd.agent.arguments import interpreter_words, text_of
+from seerd.planner.space import Space
+from seerd.spec.ignored import ignoring
+
+if TYPE_CHECKING:
+    from seerd.spec.spec import Train
 
 ANSWERS_S = 20.0  # seconds that a Python has to say whether it has torch; no answer is no mistake
 
 HAS_TORCH = "import importlib.util as u; print(u.find_spec('torch') is not None)"
+# in a file that takes part in a run: it imports seerd, or names its variables
+SEERD = re.compile(rb"\bimport\s+(?:[\w., ]+,\s*)?seerd\b|\bfrom\s+seerd\b|[\"']seerd[\"'.]|SEERD_")
+# in a file that goes on from a checkpoint
+LOADS = re.compile(
+    rb"\bload\(|\bload_(?!digits|iris|wine|dataset|data)|from_pretrained|[rR]esum|[rR]estor"
+    rb"|ckpt_path|\bopen\([^\n]*['\"]r|read_(?:bytes|text)"
+)
+# how many files of the source are listed, and how long a file is that is read
+MOST_FILES, MOST_BYTES = 5_000, 1 << 20
 
 
 def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
@@ -117,3 +139,66 @@ def _why_no_name(script: str, source: Path, search: str, *, here: bool) -> str:
 
 def _not_executable(path: Path) -> str:
     return f"it is not executable; make it so: chmod +x {path}"
+
+
+def misread(space: Space, train: Train) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield (parameter, option, argparse's type, value) for values that the option does not
+    take.
+    """
+    if train.launcher == "command":
+        return
+    kinds: dict[Any, set[str]] = defaultdict(set)
+    with suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse((train.source / train.script).read_bytes())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                types = {ast.unparse(word.value) for word in node.keywords if word.arg == "type"}
+                for name in node.args:
+                    kinds[getattr(name, "value", None)] |= types or {""}
+    words = [word for argument in train.args for word in argument.split("=", 1)]
+    options = {place: option for option, place in pairwise(words) if option.startswith("-")}
+    for parameter in space.parameters:
+        option = options.get(f"{{{parameter.name}}}", "")
+        if len(kinds[option]) == 1:
+            (kind,) = kinds[option]
+            for value in parameter.choices or (parameter.at(0.5),):
+                items = value if isinstance(value, tuple) else (value,) if value != "" else ()
+                if not all(_is_taken(kind, text_of(item)) for item in items):
+                    yield parameter.name, option, kind, value
+                    break
+
+
+def _is_taken(kind: str, text: str) -> bool:
+    if kind == "bool":
+        return text != "false"
+    try:
+        {"int": int, "float": float}.get(kind, str)(text)
+    except ValueError:
+        return False
+    return True
+
+
+def shown(what: Pattern[bytes], source: Path, suffix: str = "") -> bool | None:
+    """Return whether a copied file of the source with this suffix matches; None: too many files."""
+    listed, ignored = 0, ignoring(source / ".seerdignore")
+    for top, folders, files in os.walk(source):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and not Path(top, name, "pyvenv.cfg").exists()
+            if not ignored(f"{Path(top, name).relative_to(source).as_posix()}/")
+        ]
+        listed += len(files)
+        if listed > MOST_FILES:
+            return None
+        for file in (Path(top, name) for name in files if name.endswith(suffix)):
+            if shows(what, file) and not ignored(file.relative_to(source).as_posix()):
+                return True
+    return False
+
+
+def shows(what: Pattern[bytes], file: Path) -> bool:
+    """Return whether a file matches, as far as it is read."""
+    try:
+        return file.stat().st_size <= MOST_BYTES and what.search(file.read_bytes()) is not None
+    except OSError:
+        return False

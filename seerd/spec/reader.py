@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +80,12 @@ class Override(NamedTuple):
 
     key: str  # the key's path, for example `policy.eta`
     value: Any  # its value as it was written, or as TOML would have it
-    said: str = "--set"  # the option that gives it, for messages
+    said: str = "--set"  # the option that gives it
+
+    @property
+    def option(self) -> str:
+        """The option for messages, with its key."""
+        return f"--set {self.key}" if self.said == "--set" else self.said
 
 
 def text_of(path: Path) -> str:
@@ -89,18 +94,16 @@ def text_of(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
         if len(content) > LONGEST:
-            raise SpecError(
-                str(path), [Mistake("the file", "", f"it has more than {LONGEST >> 20} MiB")]
-            )
+            raise _unreadable(path, f"it has more than {LONGEST >> 20} MiB")
         return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise SpecError(
-            str(path), [Mistake("the file", "", f"it is not UTF-8 text (byte {error.start})")]
-        ) from error
+        raise _unreadable(path, f"it is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
-        raise SpecError(
-            str(path), [Mistake("the file", "", f"it cannot be read: {error.strerror}")]
-        ) from error
+        raise _unreadable(path, f"it cannot be read: {error.strerror}") from error
+
+
+def _unreadable(path: Path, why: str) -> SpecError:
+    return SpecError(str(path), [Mistake("the file", "", why)])
 
 
 class Reader:
@@ -118,23 +121,24 @@ class Reader:
         line = next((self._lines[path] for path in _upwards(key) if path in self._lines), None)
         shown = "" if found is None else repr(found)
         shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        self.problems.append(Mistake(key, shown, allowed, hint, line, self._said(key)))
-
-    def _said(self, key: str) -> str:
-        """Return the option of the command line that gives (a part of) this key; or nothing."""
-        for override in reversed(self._overrides):
+        option = ""  # of the command line, if one gives (a part of) this key
+        for override in self._overrides:
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
-                return f"--set {override.key}" if override.said == "--set" else override.said
-        return ""
+                option = override.option
+        self.problems.append(Mistake(key, shown, allowed, hint, line, option))
+
+    def check(self) -> None:
+        """Raise `SpecError` with all mistakes, if there are any."""
+        if self.problems:
+            by_line = sorted(self.problems, key=lambda mistake: mistake.line or 10**9)
+            raise SpecError(str(self.path), by_line)
 
     def document(self, overrides: list[Override]) -> dict[str, Any]:
         """Read the TOML, and apply the overrides. Raises `SpecError` if it is not TOML."""
         try:
             document = tomllib.loads(self._text)
         except (ValueError, RecursionError) as error:
-            raise SpecError(
-                str(self.path), [Mistake("the file", "", f"it is not TOML: {error}")]
-            ) from error
+            raise _unreadable(self.path, f"it is not TOML: {error}") from error
         self._overrides = overrides
         for override in overrides:
             self._override(document, override.key, override.value)
@@ -150,12 +154,8 @@ class Reader:
         """
         values: dict[str, Any] = {}
         sections = SECTIONS if known is None else known
-        tops = {**sections[""], **dict.fromkeys([*sections, beside])}
-        del tops[""]
-        self._unknown("", document, tops)
-        self._section(
-            "", {k: document[k] for k in sections[""] if k in document}, sections[""], values
-        )
+        tables = [*filter(None, sections), beside]
+        self._section("", document, sections[""], values, tables)
         for section, keys in sections.items():
             content = document.get(section, {})
             if not section:
@@ -164,7 +164,6 @@ class Reader:
                 self.wrong(section, content, "a table is needed")
                 continue
             all_keys = {**keys, **self._provider_keys(content)} if section == "cluster" else keys
-            self._unknown(section, content, all_keys)
             self._section(section, content, all_keys, values)
         for key in REQUIRED if known is None else ():
             if key not in values and not any(
@@ -176,7 +175,6 @@ class Reader:
     def table(self, path: str, content: dict[str, Any], keys: dict[str, v.Read]) -> dict[str, Any]:
         """Read one table of a list, by its keys; note mistakes."""
         values: dict[str, Any] = {}
-        self._unknown(path, content, keys)
         self._section(path, content, keys, values)
         return {key.removeprefix(f"{path}."): value for key, value in values.items()}
 
@@ -237,26 +235,25 @@ class Reader:
         return texts
 
     def _section(
-        self, section: str, content: dict[str, Any], keys: dict[str, v.Read], values: dict[str, Any]
+        self,
+        section: str,
+        content: dict[str, Any],
+        keys: dict[str, v.Read],
+        values: dict[str, Any],
+        elsewhere: Sequence[str] = (),
     ) -> None:
+        """Read a table into `values`; note what is wrong. `elsewhere`: keys that are read later."""
         for key, value in content.items():
-            if key not in keys:
-                continue
             path = f"{section}.{key}" if section else key
-            try:
-                values[path] = keys[key](value)
-            except (ValueError, OverflowError) as error:
-                self.wrong(path, value, str(error))
-
-    def _unknown(self, section: str, content: dict[str, Any], keys: Iterable[str]) -> None:
-        keys = list(keys)
-        for key in content:
-            if key not in keys:
-                near = difflib.get_close_matches(key, keys, 1, 0.5)
-                path = f"{section}.{key}" if section else key
-                self.wrong(
-                    path, None, f"is not a key of {f'[{section}]' if section else 'a spec'}", *near
-                )
+            if key in keys:
+                try:
+                    values[path] = keys[key](value)
+                except (ValueError, OverflowError) as error:
+                    self.wrong(path, value, str(error))
+            elif key not in elsewhere:
+                near = difflib.get_close_matches(key, [*keys, *elsewhere], 1, 0.5)
+                table = f"[{section}]" if section else "a spec"
+                self.wrong(path, None, f"is not a key of {table}", *near)
 
     def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
         provider = cluster.get("provider", "local")

@@ -12,23 +12,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from seerd.agent.arguments import GPUS, places
+from seerd.agent.arguments import CHECKPOINT, GPUS, named, places
 from seerd.agent.protocol import ObservedScript
 from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import PolicyParams
-from seerd.planner.parameter import listed
+from seerd.planner.parameter import listed, plain
 from seerd.planner.policies import POLICIES
-from seerd.planner.space import Space
+from seerd.planner.space import Space, why_not
 from seerd.registry import STORES, WRITTEN, scheme_of
 from seerd.spec import program
 from seerd.spec import values as v
 from seerd.spec.clusters import cluster_of
 from seerd.spec.dicts import THE_DICT, toml_of
-from seerd.spec.guesses import guesses
 from seerd.spec.keys import BackendKeys
-from seerd.spec.observed import observed
-from seerd.spec.reaching import LOADS, SEERD, misread, shown, shows, unplaced
+from seerd.spec.program import LOADS, SEERD, misread, shown, shows
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.targets import paths_of
 
@@ -105,10 +103,15 @@ class Spec:
     curves: Path | None = None
 
     def unplaced(self) -> list[str]:
-        """See `seerd.spec.reaching.unplaced`."""
-        train = self.train
+        """Return the hyperparameters that are in no argument, variable or filled file."""
+        train, space = self.train, self.space
         files = ((train.source / file).read_text("utf-8", "replace") for file in train.fill)
-        return unplaced(self.space, [*train.args, *train.env.values(), *files])
+        texts = [*train.args, *train.env.values(), *files]
+        placed = {name for text in texts for name in places(text, space.names)}
+        for parameter in reversed(space.parameters):  # what selects others is seen by those
+            if parameter.name in placed:
+                placed |= {condition.parameter for condition in parameter.when}
+        return [name for name in space.names if name not in placed]
 
     def takes_part(self) -> bool | None:
         """Return whether the source imports seerd, or names its variables; None: too many files."""
@@ -128,13 +131,6 @@ class Spec:
         if observed is None or not observed.checkpoint or observed.resume:
             return False
         return self.takes_no_part() and shown(LOADS, self.train.source, ".py") is False
-
-    def misread(self) -> list[tuple[str, str, str, Any]]:
-        """See `seerd.spec.reaching.misread`."""
-        train = self.train
-        if train.launcher == "command":
-            return []
-        return list(misread(self.space, train.args, train.source / train.script))
 
     def exported(self) -> frozenset[Path]:
         """Return where runs are exported to, which is not copied, but for the script's folders."""
@@ -171,18 +167,16 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
     spec = _build(values, space, folder, text, reader)
     if not reader.problems:
         _check_places(spec, reader)
-    if reader.problems:
-        raise SpecError(str(reader.path), sorted(reader.problems, key=lambda p: p.line or 10**9))
+    reader.check()
     if not changes:
         return spec
-    options = [f"--set {each.key}" if each.said == "--set" else each.said for each in changes]
-    note = f"# As it was run, with {', '.join(dict.fromkeys(options))}."
+    note = f"# As it was run, with {', '.join(dict.fromkeys(each.option for each in changes))}."
     return replace(spec, text=f"{note}\n{toml_of(document)}")  # which alone makes the same run
 
 
 def _check_places(spec: Spec, reader: Reader) -> None:
     train = spec.train
-    for name, option, kind, value in spec.misread():
+    for name, option, kind, value in misread(spec.space, train):
         if kind != "bool":
             lists = "; several arguments are a list, as [[64], [64, 128]]"
             why = f"{option} has type={kind} in the script{lists if ' ' in str(value) else ''}"
@@ -230,9 +224,11 @@ def exports_of(values: Mapping[str, Any]) -> dict[str, str]:
     return {kind: values[key] for kind in SECTIONS["export"] if (key := f"export.{kind}") in values}
 
 
-Get = Callable[..., Any]
+Get = Callable[..., Any]  # returns a value of the spec by the path of its key
 # key of `[metric]` -> its field of `Goal`, where that has another name
 GOAL_FIELDS = {"name": "metric", "constraint": "constraints"}
+# what names in braces mean that are no hyperparameters
+MEANT = {GPUS: "the number of GPUs of an attempt", CHECKPOINT: "the path of a checkpoint"}
 T_MIN_S = 60.0  # the shortest first round for a script that was not measured
 # the default: the best in the bench, on existing and on rented machines (docs/comparison.md)
 POLICY = "seer+"
@@ -247,6 +243,9 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
     if p_max is not None and p_max < p_min:
         reader.wrong("policy.p_max", p_max, f"it must be at least p_min = {p_min}")
     start = get("policy.start", ())
+    for guess in start:
+        if why := why_not(space, guess):
+            reader.wrong("policy.start", plain(guess), why)
     for key in ("start", "like"):
         if name == "grid" and get(f"policy.{key}"):
             reader.wrong(
@@ -263,7 +262,7 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
         trials=get("policy.trials"),
         min_reports=get("policy.min_reports"),
         max_reports=get("policy.max_reports"),
-        start=guesses(start, space, reader.wrong),
+        start=start,
     )
 
 
@@ -296,7 +295,7 @@ def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) 
         preload=get("train.preload"),
         fill=_fill(get("train.fill", ()), source, space, reader),
         follow=get("train.follow", ()),
-        observed=observed(get, space.names, reader.wrong),
+        observed=_observed(get, space.names, reader),
     )
 
 
@@ -339,6 +338,57 @@ def _fill(files: tuple[str, ...], source: Path, space: Space, reader: Reader) ->
         elif inactive and path.suffix == ".toml":
             reader.wrong("train.fill", file, f"{inactive[0]} may be inactive, and TOML has no null")
     return files
+
+
+def _observed(get: Get, names: Sequence[str], reader: Reader) -> ObservedScript | None:
+    """Return how the script is observed; None if it imports seerd."""
+    wrong = reader.wrong
+    _check_names("train.args", get, [GPUS, *names], reader)
+    _check_names("train.resume", get, [GPUS, *names, CHECKPOINT], reader)
+    variables = get("train.env", {}).values()
+    for name, texts in (
+        (GPUS, [*get("train.args", ()), *get("train.resume", ()), *variables]),
+        (CHECKPOINT, get("train.resume", ())),
+    ):
+        if name in names and any(places(text, [name]) for text in texts):
+            wrong(f"space.{name}", None, f"needs another name: {{{name}}} is {MEANT[name]}")
+    report, checkpoint, resume = (get(f"train.{key}") for key in ("report", "checkpoint", "resume"))
+    if checkpoint is not None and report is None:
+        wrong(
+            "train.checkpoint",
+            checkpoint,
+            "is for a script that does not import seerd, which needs `report` too: "
+            "a pattern for what it prints",
+        )
+    if resume is not None and checkpoint is None:
+        wrong("train.resume", list(resume), "needs `checkpoint`: the path that the script saves to")
+    if report is None:
+        return None
+    metric = get("metric.name", "")
+    patterns = {name or metric: pattern for name, pattern in report.items()}
+    if metric and metric not in patterns:
+        near = difflib.get_close_matches(metric, patterns, 1, 0.5)
+        wrong("train.report", None, f"has no pattern for the spec's metric {metric!r}", *near)
+    for constraint in get("metric.constraint", ()):
+        if constraint.metric not in patterns:
+            why = (
+                f"train.report has no pattern for {constraint.metric!r}, so nothing would report it"
+            )
+            wrong("metric.constraint", str(constraint), why)
+    return ObservedScript(patterns, checkpoint or "", list(resume or ()))
+
+
+def _check_names(key: str, get: Get, names: Sequence[str], reader: Reader) -> None:
+    for argument in get(key, ()):
+        for name in named(argument):
+            if name in names:
+                continue
+            if name == CHECKPOINT:
+                why = "only `resume` may have {checkpoint}: without one it is empty"
+                reader.wrong(key, argument, why)
+                continue
+            why = f"[space] has no {name}; a brace that means no hyperparameter is written {{{{"
+            reader.wrong(key, argument, why, *difflib.get_close_matches(name, names, 1, 0.5))
 
 
 def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:

@@ -24,9 +24,15 @@ def place_of(where: str, folder: Path) -> Path | str:
         return (folder / rest.removeprefix("///").partition("?")[0]).resolve()
     if scheme == "file":
         return (folder / unquote(urlsplit(where).path)).resolve()
-    if colon and rest.startswith("//"):
-        return _address(scheme, where)
-    return (folder / where).resolve()
+    if not colon or not rest.startswith("//"):
+        return (folder / where).resolve()
+    try:
+        split = urlsplit(where)
+        port = split.port or PORTS.get(scheme)
+    except ValueError:
+        return where  # the first request there will say what is wrong with it
+    host = "127.0.0.1" if split.hostname == "localhost" else split.hostname
+    return f"{scheme}://{host}:{port or ''}{split.path.rstrip('/')}"
 
 
 def paths_of(export: Mapping[str, str], folder: Path) -> frozenset[Path]:
@@ -55,13 +61,3 @@ def anywhere(where: str, folder: Path) -> str:
 def without_password(text: str) -> str:
     """Return the text with dots for the passwords of its addresses."""
     return PASSWORD.sub(r"\1\2...", text)
-
-
-def _address(scheme: str, where: str) -> str:
-    try:
-        split = urlsplit(where)
-        port = split.port or PORTS.get(scheme)
-    except ValueError:
-        return where  # the first request there will say what is wrong with it
-    host = "127.0.0.1" if split.hostname == "localhost" else split.hostname
-    return f"{scheme}://{host}:{port or ''}{split.path.rstrip('/')}"

@@ -335,7 +335,7 @@ def parameter(key: str, value: Any) -> Parameter:
     if "values" in value:
         _only(value, {"values", "when"}, "a list of values")
         return Parameter(key, choices=_choices(value["values"]), when=_conditions(value))
-    return _normal(key, value) if {"mean", "std"} & set(value) else _range(key, value)
+    return _range(key, value)
 
 
 def _choices(value: Any) -> tuple[Value, ...]:
@@ -345,41 +345,32 @@ def _choices(value: Any) -> tuple[Value, ...]:
 
 
 def _range(key: str, value: dict[str, Any]) -> Parameter:
-    _only(value, {"low", "high", "step", "log", "when"}, "a range")
-    if not all(_is_number(value.get(end)) for end in ("low", "high")):
-        raise ValueError("low and high are needed, both numbers up to 1.8e308")
-    low, high, step = _bounds(value)
-    _check_step(low, high, step)
+    """Take a range or, by its mean and std, a normal."""
+    is_normal = bool({"mean", "std"} & set(value))
+    needed = ("mean", "std") if is_normal else ("low", "high")
+    allowed = {*needed, "low", "high", "step", "log", "when"}
+    _only(value, allowed, "a normal" if is_normal else "a range")
+    if not all(_is_number(value.get(name)) for name in needed):
+        raise ValueError(f"{' and '.join(needed)} are needed, both numbers up to 1.8e308")
+    for name in ("low", "high", "step"):
+        if name in value and not _is_number(value[name]):
+            raise ValueError(f"{name} must be a number")
+    if not isinstance(log := value.get("log", False), bool):
+        raise ValueError("log must be true or false")
+    names = ("mean", "std", "low", "high", "step")
+    given: dict[str, Any] = {name: float(value[name]) for name in names if name in value}
+    step = given.get("step")
+    if is_normal:
+        _check_step(*ends(given["mean"], given["std"], None, log=log), step)
+        low, high = ends(given["mean"], given["std"], step, log=log)
+        given = {"low": low, "high": high, **given}
+    _check_step(given["low"], given["high"], step)
+    whole = (isinstance(value[name], int) for name in given.keys() & value.keys() - {"std"})
     return Parameter(
         key,
-        low=low,
-        high=high,
-        step=step,
-        log=_log(value),
-        integer=_are_whole(value, "low", "high", "step"),
-        when=_conditions(value),
-    )
-
-
-def _normal(key: str, value: dict[str, Any]) -> Parameter:
-    _only(value, {"mean", "std", "low", "high", "step", "log", "when"}, "a normal")
-    if not all(_is_number(value.get(name)) for name in ("mean", "std")):
-        raise ValueError("mean and std are needed, both numbers up to 1.8e308")
-    mean, std, log = float(value["mean"]), float(value["std"]), _log(value)
-    low, high, step = _bounds(value)
-    _check_step(*ends(mean, std, None, log=log), step)
-    farthest = ends(mean, std, step, log=log)
-    low, high = farthest[0] if low is None else low, farthest[1] if high is None else high
-    _check_step(low, high, step)
-    return Parameter(
-        key,
-        low=low,
-        high=high,
-        step=step,
+        **given,
         log=log,
-        integer="step" in value and _are_whole(value, "mean", "low", "high", "step"),
-        mean=mean,
-        std=std,
+        integer=all(whole) and (step is not None or not is_normal),
         when=_conditions(value),
     )
 
@@ -390,25 +381,6 @@ def _check_step(low: float, high: float, step: float | None) -> None:
     if step is not None and any(n and not TINY < abs(n) < HUGE for n in (low, high, step)):
         ends = f"between {TINY:g} and {HUGE:g}"
         raise ValueError(f"with a step, numbers are 0, or {ends}; leave the step out")
-
-
-def _bounds(value: dict[str, Any]) -> list[Any]:
-    """Take low, high and step as floats; None: not given."""
-    for name in ("low", "high", "step"):
-        if name in value and not _is_number(value[name]):
-            raise ValueError(f"{name} must be a number")
-    return [float(value[name]) if name in value else None for name in ("low", "high", "step")]
-
-
-def _log(value: dict[str, Any]) -> bool:
-    log = value.get("log", False)
-    if not isinstance(log, bool):
-        raise ValueError("log must be true or false")
-    return log
-
-
-def _are_whole(value: dict[str, Any], *names: str) -> bool:
-    return all(isinstance(value[name], int) for name in names if name in value)
 
 
 def _conditions(value: dict[str, Any]) -> tuple[Condition, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from seerd.backends.base import Leftovers
+from seerd.core.events import Goal
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
@@ -127,14 +128,9 @@ def listed(state: State, status: str) -> Json:
 
 def metric(state: State) -> Json:
     """Make the object that says by what models are compared."""
-    facts = state.facts
-    return {
-        "name": facts.metric,
-        "mode": facts.mode,
-        "target": facts.target,
-        "smooth": facts.smooth,
-        "constraints": [str(one) for one in facts.constraints],
-    }
+    goal = {name: getattr(state.facts, name) for name in Goal.__struct_fields__}
+    constraints = [str(constraint) for constraint in goal["constraints"]]
+    return {"name": goal.pop("metric"), **goal, "constraints": constraints}
 
 
 def no_model(state: State) -> Json | None:

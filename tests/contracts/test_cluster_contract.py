@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boto3
+import msgspec
 import pytest
 
 from seerd.backends.backend import MARGIN_S, Backend
@@ -166,7 +167,7 @@ def test_what_a_run_keeps_is_read_back_as_it_was(made: Made) -> None:
     assert wiring.load(folder) == setup
     assert setup.kind == made.kind
     assert setup.until == 1.8e9 + 1200 + MARGIN_S
-    later = wiring.prolonged(setup, setup.until + 60)
+    later = msgspec.structs.replace(setup, until=setup.until + 60)
     assert (later.until, later.kind) == (setup.until + 60, setup.kind)
 
 

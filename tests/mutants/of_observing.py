@@ -101,7 +101,7 @@ OBSERVING = (
     Mutant(
         "a hyperparameter that nothing carries is taken",
         "every hyperparameter reaches the script, or it is said before the start",
-        "reaching.shown",
+        "program.shown",
         "return False",
         "return None",
         ("tests/test_places.py::test_a_hyperparameter_that_nothing_carries_is_refused",),

@@ -48,7 +48,7 @@ LEAVING = (
         "a link hides that its folder holds secrets",
         "files that usually hold secrets are named before they leave this machine",
         "holds_secrets",
-        'PLACES.search("/".join(Path(path).parts[-3:]))',
+        'SECRET_PLACES.search("/".join(Path(path).parts[-3:]))',
         "False",
         (f"{SOURCE}::test_secrets_that_leave_this_machine_are_a_doubt",),
     ),

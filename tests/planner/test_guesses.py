@@ -15,8 +15,7 @@ from seerd.planner.model import Limits, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.policy import policy_of
 from seerd.planner.seer_plus import LEARNS
-from seerd.planner.space import Config
-from seerd.spec.guesses import why_not
+from seerd.planner.space import Config, why_not
 from tests.planner.spaces import MIXED
 
 WIDE = MIXED.fixed({"epochs": 90})

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from seerd.commands.simulate import Row, Study, row_json, rows, runs
+from seerd.commands.simulate import Study, row_json, rows, runs
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.policies import POLICIES
@@ -71,8 +71,8 @@ def test_no_policy_breaks_a_limit_in_what_is_billed() -> None:
     pairs = tuple(Limits(t * MINUTE, b * MINUTE) for t, b in ((8, 60), (15, 120), (40, 90)))
     for row in rows(study(tuple(POLICIES), pairs), lambda: None):
         for outcome in row.outcomes:
-            assert outcome.elapsed_s <= row.cell.limits.deadline_s, row.cell.params.name
-            assert outcome.gpu_s <= row.cell.limits.budget_gpu_s, row.cell.params.name
+            assert outcome.elapsed_s <= row.limits.deadline_s, row.params.name
+            assert outcome.gpu_s <= row.limits.budget_gpu_s, row.params.name
         assert row_json(row)["violations"] == 0
 
 
@@ -113,7 +113,7 @@ OUTCOME = Outcome(0.5, 0.25, 600.0, 50.0, 4, 10, "done", within_deadline=True, w
 
 def row_of(*outcomes: Outcome) -> dict:
     (row,) = rows(study(("random",), (Limits(15 * MINUTE, 120 * MINUTE),), seeds=1), lambda: None)
-    return row_json(Row(row.cell, outcomes))
+    return row_json(replace(row, outcomes=outcomes))
 
 
 def test_means_and_their_error_are_of_what_was_found() -> None:

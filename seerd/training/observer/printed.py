@@ -102,7 +102,7 @@ class Reports:
         self.epoch = 0  # how many there were, over all attempts
         # those of the last one, with None for numbers that are not finite
         self.metrics: Dict[str, Optional[float]] = {}
-        # the last `smooth` values of the metric that counts, None where a constraint is violated
+        # the last values of the metric that counts (`Attempt.recent`)
         self.recent: List[Optional[float]] = []
         self.text = ""  # the line that the last one came from
         self.partial = ""  # what was printed where a number was read that looks like a part of it
@@ -165,7 +165,7 @@ class Reports:
 
     @property
     def saved_metrics(self) -> Dict[str, Optional[float]]:
-        """The last report's metrics in a checkpoint: the one that counts is a mean (`smooth`)."""
+        """The last report's metrics in a checkpoint: the one that counts may be a mean."""
         return {**self.metrics, self._metric: mean_of(self.recent)} if self.recent else {}
 
     def _numbers(self, text: str) -> Iterator[Tuple[str, Optional[float]]]:

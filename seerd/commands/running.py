@@ -1,15 +1,42 @@
-"""`seerd stop` and `pause`: end a run in order from another terminal, or from Python."""
+"""`seerd watch`, `stop` and `pause`: a run that goes on elsewhere. Imports that cost more than
+these commands are inside the functions.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+from typing import TYPE_CHECKING
 
+from seerd.commands import common as c
 from seerd.errors import UsageError
-from seerd.shell.home import RunFolder
+
+if TYPE_CHECKING:
+    from seerd.shell.home import RunFolder
 
 POLL_S = 0.2
+
+
+def watch(folder: RunFolder, at: str | None) -> None:
+    """Show a run `at` so long after its start (None: now): the live view, or lines where there is
+    no terminal. Raises `UsageError`, `JournalError`.
+    """
+    at_s = None if at is None else c.seconds(at)
+    if drawable():
+        from seerd.telling.live.watch import watch_live  # rich costs more to import than lines need
+
+        watch_live(folder, at_s)
+        return
+    from seerd.telling.watch import watch_run
+
+    watch_run(folder, at_s)
+
+
+def drawable() -> bool:
+    """Return whether standard output is a terminal that can be drawn on."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def stop(folder: RunFolder) -> None:
