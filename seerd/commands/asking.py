@@ -47,9 +47,7 @@ def why_denied(folder: RunFolder, cause: DenyCause) -> str:
 
 
 def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> str:
-    """Ask, and return why the run denies it; empty if it does not. Raises `UsageError` if there is
-    no answer.
-    """
+    """Return why the run denies it, empty if it does not. Raises `UsageError` without an answer."""
     inbox = Inbox(folder.requests)
     try:
         name = inbox.put(request)

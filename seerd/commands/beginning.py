@@ -80,9 +80,7 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
 
 
 def offered(experiment: Experiment, home: Home) -> list[str]:
-    """Return a line on runs to learn from; nothing if there are none, if some are named, or if
-    several jobs share the run.
-    """
+    """Return a line on runs to learn from, unless some are named or several jobs share the run."""
     from seerd.runs import earlier
 
     job = experiment.jobs[0]

@@ -122,9 +122,7 @@ def tell_version(asked: bool) -> None:
 
 @contextlib.contextmanager
 def quickly() -> Iterator[None]:
-    """Spare a quick command what takes longer than itself: numpy's threads and the garbage
-    collector.
-    """
+    """Spare a quick command numpy's threads and the garbage collector: they take longer than it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     try:

@@ -32,9 +32,7 @@ HOUR_S = 3600.0
 
 
 def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
-    """Ask the run for these limits, and print its answer. Raises `UsageError` if it refuses or does
-    not answer, and `JournalError`.
-    """
+    """Ask the run for these limits, and print its answer. Raises `UsageError`, `JournalError`."""
     check_running(folder, "its limits cannot be extended")
     state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin

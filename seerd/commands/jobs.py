@@ -120,9 +120,7 @@ def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[
 
 
 def _remove(folder: RunFolder, job: str) -> None:
-    """Remove the files of a job that the run has not taken; the one that `_add` looks for goes
-    last.
-    """
+    """Remove the files of a job that was not taken, last the one that `_add` looks for."""
     shutil.rmtree(folder.source / job, ignore_errors=True)
     record = folder.added_job(job)
     for path in (record.with_suffix(".toml"), folder.made_from(job), record):

@@ -56,9 +56,7 @@ class Replayed(NamedTuple):
 
 
 def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:
-    """Explain a run, one trial or one moment. Raises `JournalError` if the journal cannot be read,
-    `UsageError` for what it does not have.
-    """
+    """Explain a run, one trial or one moment. Raises `JournalError`, `UsageError`."""
     until = moment_of(at) if at is not None else None
     reading = working("reading the run, and deciding again")
     with Journal.open(folder.journal, read_only=True) as journal, reading:

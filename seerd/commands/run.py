@@ -38,9 +38,7 @@ NAMED = re.compile(r"(.+)-\d{8}-\d{6}-[0-9a-f]{4}")  # the id of a run: its name
 
 
 def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = False) -> None:
-    """Tune within the limits. Raises `typer.Exit` with the exit code, and `SeerdError` if no run
-    begins.
-    """
+    """Tune within the limits. Raises `typer.Exit` with the code, `SeerdError` if no run begins."""
     with alone(home, asked.load().name) if unless_running else contextlib.nullcontext() as other:
         if other is not None:
             nothing = {"started": False, "why": other}
@@ -91,9 +89,7 @@ def _running(home: Home, name: str) -> str | None:
 
 @contextlib.contextmanager
 def _in_time(deadline_s: float | None) -> Iterator[None]:
-    """End the block and the command with `LimitsError` when it is too late for a trial to start by
-    the deadline.
-    """
+    """End the command with `LimitsError` when no trial could start by the deadline any more."""
     if deadline_s is None:
         yield
         return

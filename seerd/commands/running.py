@@ -63,9 +63,7 @@ def ask_to_stop(folder: RunFolder) -> None:
 
 
 def pause(folder: RunFolder) -> None:
-    """Stop a run, wait until nothing is held, and print what is left for `seerd resume`. Raises
-    `UsageError` if it is not running.
-    """
+    """Stop a run, wait until nothing is held, and print what is left. Raises `UsageError`."""
     from seerd.runs import reading
     from seerd.telling.working import working
     from seerd.units import format_duration, format_gpu_time

@@ -42,9 +42,7 @@ def _row(folder: RunFolder) -> Json:
 
 
 def show(folder: RunFolder, *, every: bool, json: bool) -> None:
-    """Print the best trials of a run, or all of them (`every`), and its best model. Raises
-    `JournalError`.
-    """
+    """Print a run's best trials, or all (`every`), and its best model. Raises `JournalError`."""
     with working(f"reading {folder.run}"):
         state = reading.read(folder)
     alive = folder.owner() is not None

@@ -26,9 +26,7 @@ FINENESS = 1.2  # a report of a curve is kept if its number is at least this man
 
 
 def informed(spec: Spec, home: Home) -> Spec:
-    """Return the spec with what the runs of `[policy] like` tell. Raises `UsageError` if one tells
-    nothing, `JournalError`.
-    """
+    """Return the spec with what its earlier runs tell. Raises `UsageError`, `JournalError`."""
     if not spec.like:
         return spec
     runs = [_learned(spec, home.find(name)) for name in spec.like]

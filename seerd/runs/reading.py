@@ -41,9 +41,7 @@ def read_with_origin(folder: RunFolder) -> tuple[State, float]:
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
-    """Return the state at the journal's end, for a daemon with these rules. Raises
-    `JournalError`.
-    """
+    """Return the state at the journal's end, under these rules. Raises `JournalError`."""
     state, entries = begin(journal, rules)
     follow(state, entries)
     return state

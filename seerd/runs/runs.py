@@ -118,9 +118,7 @@ def _raise_files() -> None:
 
 
 def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
-    """Copy a job's source, and its spec if it shares the run. Raises as `copy_source` does, and
-    `OSError`.
-    """
+    """Copy a job's source, and its spec if it shares the run. Raises what `copy_source` raises."""
     if job.id:
         folder.specs.mkdir(exist_ok=True)
         (folder.specs / f"{job.id}.toml").write_text(job.text)
@@ -276,9 +274,7 @@ def lacks_its_model(state: State) -> bool:
 
 
 def _take_up_clock(journal: Journal, last_s: float) -> str:
-    """Move a clock that is behind to the run's last event; return a note for the user, or
-    nothing.
-    """
+    """Move a clock that is behind to the run's last event; return a note for the user, or none."""
     journal.take_up_wall()  # on the same boot the wall clock of now does not count
     behind_s = last_s - (wall() - journal.origin)
     if behind_s > 0:

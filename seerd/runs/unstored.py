@@ -20,9 +20,7 @@ Better = dict[str, tuple[Path, Checkpoint]]  # by job: a model that is only in t
 
 
 def unstored(folder: RunFolder, state: State) -> Better:
-    """Return each job's best whole model that is not stored, if better than its result, and its
-    folder.
-    """
+    """Return each job's best whole model that is not stored, if it is better than its result."""
     better: Better = {}
     for path in folder.instances.glob("*/trials/*/checkpoints/[!.]*.json"):
         trial = state.trials.get(path.parent.parent.name)

@@ -142,9 +142,7 @@ def _not_executable(path: Path) -> str:
 
 
 def misread(space: Space, train: Train) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield (parameter, option, argparse's type, value) for values that the option does not
-    take.
-    """
+    """Yield (parameter, option, argparse's type, value) for values that the option cannot take."""
     if train.launcher == "command":
         return
     kinds: dict[Any, set[str]] = defaultdict(set)

@@ -147,9 +147,7 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
 
 
 def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> Spec:
-    """Read a spec that is a dict, with paths relative to the working directory. Raises
-    `SpecError`.
-    """
+    """Read a spec that is a dict; its paths start at the working directory. Raises `SpecError`."""
     text = toml_of(document)
     reader = Reader(Path(THE_DICT), text, in_a_file=False)
     return _read(reader, Path.cwd(), text, overrides)
