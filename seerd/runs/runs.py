@@ -118,7 +118,7 @@ def _raise_files() -> None:
 
 
 def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
-    """Copy a job's source, and its spec if it shares the run. Raises what `copy_source` raises."""
+    """Copy a job's source, and its spec in a shared run. Raises as `copy_source`, and `OSError`."""
     if job.id:
         folder.specs.mkdir(exist_ok=True)
         (folder.specs / f"{job.id}.toml").write_text(job.text)
