@@ -88,7 +88,15 @@ async def _live(
     """Run the agent; power the machine off after it, if asked, when it let go or failed."""
     try:
         library = library or unpack_library(program, folder / LIBRARY)
-        forsaken = await _serve(options, folder, library)
+        (folder / "agent.pid").write_text(str(os.getpid()))
+        logging.basicConfig(
+            filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s"
+        )
+        host.adopt_orphans()
+        here = Here(options.run, options.gpus, options.cuda, folder, library, options.share)
+        clock.begin(folder, host.boot_id())
+        lease = Lease(clock.now() + options.lease_s, options.grace_s)
+        forsaken = await Agent(here, lease, spot=options.spot).serve()
     except Exception:
         log.exception("the agent has to end")
         if options.power_off:
@@ -97,16 +105,6 @@ async def _live(
         raise
     if forsaken and options.power_off:
         power_off()
-
-
-async def _serve(options: argparse.Namespace, folder: Path, library: Path) -> bool:
-    (folder / "agent.pid").write_text(str(os.getpid()))
-    logging.basicConfig(filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s")
-    host.adopt_orphans()
-    here = Here(options.run, options.gpus, options.cuda, folder, library, options.share)
-    clock.begin(folder, host.boot_id())
-    lease = Lease(clock.now() + options.lease_s, options.grace_s)
-    return await Agent(here, lease, spot=options.spot).serve()
 
 
 def power_off() -> bool:

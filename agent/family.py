@@ -79,35 +79,16 @@ class Family:
             return host.members(self._name, self.launcher().pid)
         return set(_below([*self._orphans()[0], *self._launched()]))
 
-    def each(self) -> Iterator[int]:
-        """Yield the ids of its living processes; an id may come twice.
+    def each(self, groups: Optional[Set[int]] = None) -> Iterator[int]:
+        """Yield the ids of its living processes; an id may come twice. `groups` are process groups
+        of this attempt, and get more.
 
-        Descendants are looked up before an ancestor is yielded: once it is killed, its children are
-        not below it any more. A process in the middle of exec(2) is waited for, at most `SETTLE_S`.
+        A process that forks and ends may be gone before a whole look is over. So each is yielded as
+        soon as it is seen, the newest first, by its group if possible. Descendants are looked up
+        before an ancestor is yielded: once it is killed, its children are not below it any more. A
+        process in the middle of exec(2) is waited for, at most `SETTLE_S`.
         """
-        return self._each(set())
-
-    def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> Set[int]:
-        """Kill all of its processes but those `spared`, until none is left; return those that the
-        kernel holds. The exit status of the launcher and of those `waited_for` is left to their
-        parent.
-        """
-        looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
-        kept = set(spared)
-        groups = {*map(host.group, host.below(self._launched()))} - {0}
-        return host.kill(
-            lambda: (pid for pid in self._each(groups) if pid not in kept),
-            {self.launcher().pid, *waited_for},
-            looks=looks,
-            spared=kept,
-        )
-
-    def _each(self, groups: Set[int]) -> Iterator[int]:
-        """Yield as `each` does; `groups` are process groups of this attempt, and get more.
-
-        A process that forks and ends may be gone before a whole look is over. So each is yielded
-        as soon as it is seen, the newest first, by its group if possible.
-        """
+        groups = set() if groups is None else groups
         if not host.finds_all_below():
             yield from host.each_member(self._name, self.launcher().pid)
             return
@@ -121,6 +102,21 @@ class Family:
                 groups |= {group} - {0}
         orphans = self._settled_orphans() if is_empty else []
         yield from _below([*orphans, *self._launched()])
+
+    def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> Set[int]:
+        """Kill all of its processes but those `spared`, until none is left; return those that the
+        kernel holds. The exit status of the launcher and of those `waited_for` is left to their
+        parent.
+        """
+        looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
+        kept = set(spared)
+        groups = {*map(host.group, host.below(self._launched()))} - {0}
+        return host.kill(
+            lambda: (pid for pid in self.each(groups) if pid not in kept),
+            {self.launcher().pid, *waited_for},
+            looks=looks,
+            spared=kept,
+        )
 
     def _launchers(self) -> Set[int]:
         return {family.launcher().pid for family in [self, *self._others()]}

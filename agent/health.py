@@ -14,6 +14,7 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from seerd.agent import host
@@ -139,8 +140,8 @@ async def check_torch(
         env["CUDA_VISIBLE_DEVICES"] = ""
     elif free is not None:
         env["CUDA_VISIBLE_DEVICES"], least = ",".join(free), min(least, len(free))
-    look = Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
-    status, output, errors = await look.take(f"{job.python} with torch")
+    argv, name = [job.python, "-c", TORCH], f"{job.python} with torch"
+    status, output, errors = await look(name, argv, env, job.source, TORCH_S)
     if "No module named 'torch'" in errors:
         why = f"{job.python} has no torch on this instance"
         raise ValueError(f"{why}: install it with [train] setup, or take another image")
@@ -174,62 +175,48 @@ def gpu_problem(listing: str, expected: int) -> str:
 
 
 async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> Tuple[int, str, str]:
-    """Run `nvidia-smi`; return exit status, output and last line. Raises as `Look.take` does."""
-    look = Look(argv, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
-    status, output, errors = await look.take("nvidia-smi")
+    """Run `nvidia-smi`; return exit status, output and last line. Raises as `look` does."""
+    env = {**os.environ, host.MARKER: machine.marker}
+    status, output, errors = await look("nvidia-smi", argv, env, str(machine.folder), SMI_S)
     return status, output, last_line(output) or last_line(errors)
 
 
-@dataclass(frozen=True)
-class Look:
-    """A program that is run to look at something."""
+async def look(
+    name: str,
+    argv: Sequence[str],
+    env: Dict[str, str],
+    cwd: str,
+    limit_s: float,
+    reads_on_s: float = READS_ON_S,
+    most_s: float = MOST_S,
+) -> Tuple[int, str, str]:
+    """Run a program that looks at something; return exit status, output and errors. It has
+    `limit_s` seconds, and while it reads, `reads_on_s` from each look to the next, up to `most_s`.
+    Raises `OSError`; `UnhealthyError` if it is too late.
+    """
+    with thread_needed():
+        process = await asyncio.create_subprocess_exec(
+            *argv, env=env, cwd=cwd, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+    marker, pid, began = env[host.MARKER], process.pid, time.monotonic()
 
-    argv: Sequence[str]
-    env: Dict[str, str]
-    cwd: str
-    limit_s: float
-    reads_on_s: float = READS_ON_S  # how much longer while it reads
-    most_s: float = MOST_S  # how long at most
+    def moved_bytes() -> int:
+        return host.moved_bytes(host.members(marker, pid))
 
-    async def take(self, name: str) -> Tuple[int, str, str]:
-        """Return exit status, output and errors. Raises `OSError`; `UnhealthyError` if too late."""
-        with thread_needed():
-            process = await asyncio.create_subprocess_exec(
-                *self.argv,
-                env=self.env,
-                cwd=self.cwd,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
-        ends = asyncio.ensure_future(process.communicate())
-        took_s = await self._patience(ends, process.pid)
-        if not ends.done():
-            marker, pid = self.env[host.MARKER], process.pid
-            await in_thread_or_here(host.kill, lambda: host.each_member(marker, pid), {pid})
-            await asyncio.gather(ends, return_exceptions=True)
-            raise UnhealthyError(f"{name} did not answer within {took_s:.0f} s")
-        output, errors = ends.result()
-        texts = output.decode(errors="replace"), errors.decode(errors="replace")
-        return (process.returncode or 0, *texts)
-
-    async def _patience(self, ends: "asyncio.Future[Tuple[bytes, bytes]]", pid: int) -> float:
-        began = time.monotonic()
-        until, moved = began + self.limit_s, 0
-        while not ends.done():
-            now = time.monotonic()
-            if now >= until:
-                break
-            await asyncio.wait({ends}, timeout=min(LOOK_S, until - now))
-            before, moved = moved, await in_thread_or_here(self._moved, pid)
-            if moved > before:
-                reads_on = min(time.monotonic() + self.reads_on_s, began + self.most_s)
-                until = max(until, reads_on)
-        return time.monotonic() - began
-
-    def _moved(self, pid: int) -> int:
-        return host.moved_bytes(host.members(self.env[host.MARKER], pid))
+    ends = asyncio.ensure_future(process.communicate())
+    until, moved = began + limit_s, 0
+    while not ends.done() and (now := time.monotonic()) < until:
+        await asyncio.wait({ends}, timeout=min(LOOK_S, until - now))
+        before, moved = moved, await in_thread_or_here(moved_bytes)
+        if moved > before:
+            until = max(until, min(time.monotonic() + reads_on_s, began + most_s))
+    if not ends.done():
+        took_s = time.monotonic() - began
+        await in_thread_or_here(host.kill, lambda: host.each_member(marker, pid), {pid})
+        await asyncio.gather(ends, return_exceptions=True)
+        raise UnhealthyError(f"{name} did not answer within {took_s:.0f} s")
+    output, errors = (text.decode(errors="replace") for text in ends.result())
+    return process.returncode or 0, output, errors
 
 
 def last_line(text: str) -> str:
@@ -269,8 +256,10 @@ class Interpreters:
             return path, {}
         fixed = fixed_environment(job.env, job.names)
         env = {**os.environ, **fixed, host.MARKER: self._marker}
-        look = Look([*words, "-c", PRINT_INTERPRETER], env, folder, ENTER_S, most_s=ENTER_MOST_S)
-        status, output, errors = await look.take(job.python)
+        argv = [*words, "-c", PRINT_INTERPRETER]
+        status, output, errors = await look(
+            job.python, argv, env, folder, ENTER_S, most_s=ENTER_MOST_S
+        )
         try:
             path, changed = interpreter_answer(output, env)
         except (ValueError, TypeError):

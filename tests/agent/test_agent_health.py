@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from seerd.agent import host
-from seerd.agent.health import Look, UnhealthyError, gpu_problem
+from seerd.agent.health import UnhealthyError, gpu_problem, look
 from seerd.agent.protocol import Expected, Prepare, Prepared, Refused
 
 GPU = "Tesla V100-SXM2-16GB, 16160 MiB, 535.54.03"
@@ -102,36 +102,31 @@ def test_no_driver_at_all_is_the_machines_fault(gpus):
 
 def test_a_program_that_hangs_is_given_up_and_nothing_of_it_is_left(tmp_path):
     marker = f"health-{os.getpid()}/x"
-    look = Look(
-        ["sh", "-c", "sleep 600 & sleep 600"],
-        {**os.environ, host.MARKER: marker},
-        str(tmp_path),
-        0.3,
-        reads_on_s=0.3,
-    )
+    argv, env = ["sh", "-c", "sleep 600 & sleep 600"], {**os.environ, host.MARKER: marker}
     with pytest.raises(UnhealthyError, match="a sleeper did not answer within"):
-        asyncio.run(look.take("a sleeper"))
+        asyncio.run(look("a sleeper", argv, env, str(tmp_path), 0.3, reads_on_s=0.3))
     assert host.marked_with(marker) == set()
 
 
 READS = "head -c 200000 /dev/zero > /dev/null; sleep 0.1"
 
 
-def look(folder: Path, script: str, most_s: float) -> Look:
-    """A program that may take a second, or longer while it reads."""
+def program_answer(folder: Path, script: str, most_s: float) -> tuple[int, str, str]:
+    """That of a program that may take a second, or longer while it reads."""
     env = {**os.environ, host.MARKER: f"health-{os.getpid()}/slow"}
-    return Look(["sh", "-c", script], env, str(folder), 1.0, reads_on_s=1.5, most_s=most_s)
+    argv = ["sh", "-c", script]
+    return asyncio.run(look("torch", argv, env, str(folder), 1.0, reads_on_s=1.5, most_s=most_s))
 
 
 def test_a_program_that_still_reads_from_a_cold_disk_is_waited_for(tmp_path):
-    slow = look(tmp_path, f"for i in $(seq 40); do {READS}; done; echo 12.4 2", 60.0)
-    assert asyncio.run(slow.take("torch")) == (0, "12.4 2\n", "")
+    slow = f"for i in $(seq 40); do {READS}; done; echo 12.4 2"
+    assert program_answer(tmp_path, slow, 60.0) == (0, "12.4 2\n", "")
 
 
 def test_a_program_that_reads_for_ever_is_given_up_in_the_end(tmp_path):
     began = time.monotonic()
     with pytest.raises(UnhealthyError, match=r"torch did not answer within [345] s"):
-        asyncio.run(look(tmp_path, f"while :; do {READS}; done", 3.0).take("torch"))
+        program_answer(tmp_path, f"while :; do {READS}; done", 3.0)
     assert time.monotonic() - began < 30
     assert host.marked_with(f"health-{os.getpid()}/slow") == set()
 
