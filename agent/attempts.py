@@ -150,17 +150,18 @@ class LocalAttempt:
         if not self._marker:
             # It has not started, so what is being fetched need not be restored.
             self._output.checkpoint_store.cut()
-        if kill_at > now and self._marker:
-            # A trial that has removed its own folder cannot be asked.
-            with contextlib.suppress(OSError):
-                (self._places.attempt / "stop").touch()
+        if kill_at > now:
+            self._ask("stop")
         self.look()
 
     def ask_to_save(self) -> None:
         """Ask the trial to save at its next step, and to go on."""
+        self._ask("save")
+
+    def _ask(self, file: str) -> None:
         if self._marker:
-            with contextlib.suppress(OSError):
-                (self._places.attempt / "save").touch()
+            with contextlib.suppress(OSError):  # a trial that has removed its own folder
+                (self._places.attempt / file).touch()
 
     def expect_end(self, at: Optional[float]) -> None:
         """Inform the trial when training ends (agent's time; None: unknown)."""

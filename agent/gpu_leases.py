@@ -273,7 +273,13 @@ def cuda_devices(gpus: int, visible: str) -> List[Device]:
     names = [name.strip() for name in visible.split(",") if name.strip()]
     if not names:
         names = [str(number) for number in range(max(gpus, len(uuids)))]
-    return [Device(f"gpu-{_place(name, uuids)}", name) for name in names]
+    devices = []
+    for name in names:
+        is_uuid = name.startswith("GPU-")
+        on_bus = [str(at) for at, uuid in enumerate(uuids) if is_uuid and uuid.startswith(name)]
+        place = on_bus[0] if on_bus else re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80]
+        devices.append(Device(f"gpu-{place}", name))
+    return devices
 
 
 def cpu_slots(slots: int) -> List[Device]:
@@ -289,13 +295,6 @@ def in_order(leases: Sequence[str]) -> List[str]:
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
     return sorted(leases, key=numbers)
-
-
-def _place(name: str, uuids: Sequence[str]) -> str:
-    for number, uuid in enumerate(uuids):
-        if name.startswith("GPU-") and uuid.startswith(name):
-            return str(number)
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80]
 
 
 def _uuids() -> List[str]:

@@ -183,12 +183,6 @@ def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> La
     return replace(plan, argv=[*plan.argv, *more], about={**plan.about, "observed": observed})
 
 
-def on_devices(plan: LaunchPlan, names: List[str], cuda: bool) -> LaunchPlan:
-    """Plan the same attempt on these devices, by CUDA's names."""
-    env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names) if cuda else ""}
-    return replace(plan, env=env)
-
-
 def values_of(start: Start) -> Dict[str, Any]:
     """Return the values of names in braces."""
     return {GPUS: _gpus(start), **start.config}

@@ -52,7 +52,6 @@ from seerd.agent.launch import (
     going_on,
     launch_plan,
     node_environment,
-    on_devices,
     speaks,
     values_of,
     warm_plan,
@@ -397,7 +396,9 @@ class Orders:
             over = attempt.stopped.is_set
             plan, laid = await in_thread(_placed, plan, job, order, places, name, over)
             if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
-                plan = on_devices(plan, self._ours.names(order.gpus), self._here.cuda)
+                names = self._ours.names(order.gpus) if self._here.cuda else []
+                env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
+                plan = replace(plan, env=env)
             await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError, UnhealthyError) as error:
             self._report([_refused(order.id, _text(error))])
