@@ -132,7 +132,14 @@ class LeaseFolder:
 
     def runs(self, dead: bool = False) -> List[RunHere]:
         """List the runs here; with `dead` also those whose agents have died."""
-        runs = [self._run(name, dead) for name in self._names() if name.startswith(RUN)]
+        runs: List[Optional[RunHere]] = []
+        for name in self._names():
+            if not name.startswith(RUN):
+                continue
+            with contextlib.suppress(OSError), open(_open(name, self._folder), "rb") as file:
+                lives, user = not _could_lock(file.fileno()), os.fstat(file.fileno()).st_uid
+                if lives or dead:
+                    runs.append(parsed_run(file.read(LONGEST), _user(user), lives))
         return [run for run in runs if run is not None]
 
     def tidy(self) -> None:
@@ -146,26 +153,10 @@ class LeaseFolder:
     def _names(self) -> List[str]:
         return sorted(os.listdir(self._folder))
 
-    def _run(self, name: str, dead: bool) -> Optional[RunHere]:
-        try:
-            descriptor = _open(name, self._folder)
-        except OSError:
-            return None
-        with open(descriptor, "rb") as file:
-            lives = not _could_lock(descriptor)
-            if not lives and not dead:
-                return None
-            return parsed_run(file.read(LONGEST), _user(os.fstat(descriptor).st_uid), lives)
-
     def _is_held(self, name: str) -> bool:
-        try:
-            descriptor = _open(name, self._folder)
-        except OSError:
-            return False
-        try:
-            return not _could_lock(descriptor)
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError), open(_open(name, self._folder), "rb") as file:
+            return not _could_lock(file.fileno())
+        return False
 
     def _file(self, name: str) -> int:
         try:

@@ -206,6 +206,7 @@ class SharedGpus:
         self._folder.close()
 
     def _see_others(self) -> None:
+        """Report the new share, at least one GPU, for a run that wants all that it can use."""
         others = [run for run in self._folder.runs() if _key(run) != _key(self._run)]
         if self._devices[0] in cpu_slots(1):
             # The highest count of CPU slots is right.
@@ -216,7 +217,10 @@ class SharedGpus:
         share, why = self._run.most, "no other run is here any more"
         if rivals:
             total = len(pool | pools(rivals))
-            share = _share_beside(self._run, rivals, total)
+            ranked = sorted([replace(self._run, wants=self._run.most), *rivals], key=_key)
+            claims = [Claim(str(at), r.wants, r.weight, r.least) for at, r in enumerate(ranked)]
+            own = next(str(at) for at, run in enumerate(ranked) if _key(run) == _key(self._run))
+            share = max(1, fair_shares(total, claims)[own])
             names = [f"{run.run} of {run.user} (weight {run.weight:g})" for run in rivals]
             why = f"{total} GPUs are shared with {', '.join(names)}"
         if share != self.share:
@@ -230,21 +234,22 @@ class SharedGpus:
             leased = self._leased(request.gpus) if len(request.gpus) <= room else None
             if leased is not None:
                 self._waiting.remove(request)
-                self._hand_over(request, *leased)
+                self._hand_over(request, leased)
         self._say()
 
-    def _hand_over(self, request: _Request, devices: List[Device], leases: List[int]) -> None:
+    def _hand_over(self, request: _Request, leased: Dict[Device, int]) -> None:
+        leases = list(leased.values())
         try:
             self._keeper.hold(request.attempt, leases)
         except OSError as error:
             free(leases)
             request.answer.set_exception(error)
         else:
-            assigned = dict(zip(request.gpus, devices))
+            assigned = dict(zip(request.gpus, leased))
             self._held[request.attempt] = _Holding(assigned, leases, time.time())
             request.answer.set_result(None)
 
-    def _leased(self, gpus: Sequence[int]) -> Optional[Tuple[List[Device], List[int]]]:
+    def _leased(self, gpus: Sequence[int]) -> Optional[Dict[Device, int]]:
         for some in self._candidates(gpus):
             got: Dict[Device, int] = {}
             for at, device in enumerate(some):
@@ -255,7 +260,7 @@ class SharedGpus:
                 if lease is not None:
                     got[device] = lease
             if len(got) == len(gpus):
-                return list(got), list(got.values())
+                return got
             free(got.values())
         return None
 
@@ -333,16 +338,6 @@ def _stranger(lease: str, folder: LeaseFolder) -> str:
         f"process {pid} of {user}, which is no run of seerd (end it with `kill {pid}` if it should "
         f"not), holds the locks in {folder.path} and"
     )
-
-
-def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
-    """Return how many of `total` GPUs a run may use, at least one, if it wants all that it can."""
-    ranked = sorted([replace(run, wants=run.most), *rivals], key=_key)
-    claims = [
-        Claim(str(at), rival.wants, rival.weight, rival.least) for at, rival in enumerate(ranked)
-    ]
-    own = next(str(at) for at, rival in enumerate(ranked) if _key(rival) == _key(run))
-    return max(1, fair_shares(total, claims)[own])
 
 
 def _key(run: Optional[RunHere]) -> Tuple[float, str]:

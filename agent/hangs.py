@@ -222,13 +222,14 @@ class Standstill:
         if moves or written != self._written or quiet_since > self._since:
             self._since, self._life, self._written = now, life, written
             return ""
-        return self._text(now - self._since) if now - self._since >= limit_s else ""
-
-    def _text(self, still_s: float) -> str:
-        children, ended = len(self._family) - 1, len(self._ended)
+        still_s, children, ended = now - self._since, len(family) - 1, len(self._ended)
+        if still_s < limit_s:
+            return ""
         beside = f" and its child processes ({children})" if children else ""
         text = f"for {still_s:.0f} s it{beside} computed, read, wrote and reported nothing"
         if not children:
             return text
-        before = f"; {ended} ended before" if ended else ""
-        return f"{text}{before}; a multiprocessing.Pool waits for ever for a worker that was killed"
+        earlier = f"; {ended} ended before" if ended else ""
+        return (
+            f"{text}{earlier}; a multiprocessing.Pool waits for ever for a worker that was killed"
+        )

@@ -79,8 +79,8 @@ BESIDE_OTHERS = (
     Mutant(
         "what a file says counts, not its lock",
         "locks count, never what files say",
-        "LeaseFolder._run",
-        "not _could_lock(descriptor)",
+        "LeaseFolder.runs",
+        "not _could_lock(file.fileno())",
         "True",
         (f"{LEASES}::test_what_a_killed_process_had_is_free",),
     ),
@@ -159,9 +159,9 @@ BESIDE_OTHERS = (
     Mutant(
         "the last to come gets what rounding leaves",
         "of two equal runs the one that came first has more",
-        "_share_beside",
-        "sorted([replace(run, wants=run.most), *rivals], key=_key)",
-        "sorted([replace(run, wants=run.most), *rivals], key=_key, reverse=True)",
+        "SharedGpus._see_others",
+        "sorted([replace(self._run, wants=self._run.most), *rivals], key=_key)",
+        "sorted([replace(self._run, wants=self._run.most), *rivals], key=_key, reverse=True)",
         (SHARING,),
     ),
     Mutant(
