@@ -1,9 +1,5 @@
 """What a script is run with: its interpreter, arguments and environment variables, in which values
 of hyperparameters replace their names in braces. Other braces, and `${name}`, stay as they are.
-
-A `[train] python` of several words (`uv run python`, `conda run -n NAME python`) only chooses an
-environment: it is run once to print its interpreter and variables, with which trials are started,
-so that no other process stands between them and their agent.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ import re
 import shlex
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence
 
 CHECKPOINT = "checkpoint"
 """Stands for the path of a checkpoint from which a script continues."""
@@ -22,10 +18,6 @@ GPUS = "gpus"
 """Stands for the number of GPUs of the attempt."""
 NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")
 """What looks like a place in an argument."""
-PRINT_INTERPRETER = "import json, os, sys; print(json.dumps([sys.executable, dict(os.environ)]))"
-"""What the command's Python runs."""
-NOT_KEPT = {"_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE", "UV_RUN_RECURSION_DEPTH"}
-"""Variables that say how the command was started, not what its environment is."""
 
 
 def named(argument: str) -> Iterator[str]:
@@ -136,10 +128,3 @@ def interpreter_words(python: str, folder: str) -> List[str]:
     if "/" in python and os.path.exists(os.path.join(folder, python)):
         words = [python]
     return [os.path.join(folder, words[0])] if len(words) == 1 and "/" in words[0] else words
-
-
-def interpreter_answer(output: str, env: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
-    """Return the printed interpreter, and variables that differ from `env`. Raises `ValueError`."""
-    path, seen = json.loads((output.strip().splitlines() or [""])[-1])
-    changed = {name: value for name, value in seen.items() if env.get(name) != value}
-    return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}

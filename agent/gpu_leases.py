@@ -73,7 +73,28 @@ class LeaseFolder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._folder = _opened(path)
+        umask = os.umask(0)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, FOLDER_MODE)
+                os.chmod(path, FOLDER_MODE)  # where mkdir(2) leaves out the sticky bit
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._folder = os.open(path, flags)
+        except OSError as error:
+            raise LeaseFolderError(f"{path} cannot be used: {error.strerror}") from None
+        finally:
+            os.umask(umask)
+        status = os.fstat(self._folder)
+        mode = stat.S_IMODE(status.st_mode)
+        if mode != FOLDER_MODE:
+            owner = _user(status.st_uid)
+            os.close(self._folder)
+            raise LeaseFolderError(
+                f"{path} has mode {mode:04o}, and every user must be able to use it: {owner} or "
+                f"root can run `chmod {FOLDER_MODE:o} {path}`"
+            )
+        with contextlib.suppress(OSError):  # against systemd-tmpfiles(8)
+            fcntl.flock(self._folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def close(self) -> None:
         """Close the folder; leases and registrations stay."""
@@ -297,31 +318,6 @@ def _uuids() -> List[str]:
         match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", text, re.MULTILINE)
         uuids.append(match[1] if match else "")
     return uuids
-
-
-def _opened(path: str) -> int:
-    """Open the folder, locked against systemd-tmpfiles(8). Raises `LeaseFolderError`."""
-    umask = os.umask(0)
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, FOLDER_MODE)
-            os.chmod(path, FOLDER_MODE)  # where mkdir(2) leaves out the sticky bit
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise LeaseFolderError(f"{path} cannot be used: {error.strerror}") from None
-    finally:
-        os.umask(umask)
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    if mode != FOLDER_MODE:
-        owner = _user(os.fstat(descriptor).st_uid)
-        os.close(descriptor)
-        raise LeaseFolderError(
-            f"{path} has mode {mode:04o}, and every user must be able to use it: {owner} or root "
-            f"can run `chmod {FOLDER_MODE:o} {path}`"
-        )
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return descriptor
 
 
 def _open(name: str, folder: int) -> int:

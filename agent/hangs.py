@@ -229,7 +229,5 @@ class Standstill:
         text = f"for {still_s:.0f} s it{beside} computed, read, wrote and reported nothing"
         if not children:
             return text
-        earlier = f"; {ended} ended before" if ended else ""
-        return (
-            f"{text}{earlier}; a multiprocessing.Pool waits for ever for a worker that was killed"
-        )
+        text += f"; {ended} ended before" if ended else ""
+        return f"{text}; a multiprocessing.Pool waits for ever for a worker that was killed"

@@ -18,12 +18,7 @@ from subprocess import DEVNULL, PIPE
 from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from seerd.agent import host
-from seerd.agent.arguments import (
-    PRINT_INTERPRETER,
-    fixed_environment,
-    interpreter_answer,
-    interpreter_words,
-)
+from seerd.agent.arguments import fixed_environment, interpreter_words
 from seerd.agent.needs import needs_torch
 from seerd.agent.protocol import Expected, Job
 from seerd.agent.threads import in_thread_or_here, thread_needed
@@ -73,6 +68,9 @@ FABRIC = (
 (docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide,
 github.com/dstackai/dstack/issues/2348).
 """
+PRINT_INTERPRETER = "import json, os, sys; print(json.dumps([sys.executable, dict(os.environ)]))"
+NOT_KEPT = {"_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE", "UV_RUN_RECURSION_DEPTH"}
+"""Variables that say how the command was started, not what its environment is."""
 ENTER_S, ENTER_MOST_S = 120.0, 1800.0
 """Seconds until a command has started its Python, and at most while it reads (`uv` installs)."""
 GIB = 1 << 30
@@ -226,9 +224,12 @@ def last_line(text: str) -> str:
 
 
 class Interpreters:
-    """The interpreters of jobs on this machine, as `[train] python` names them. A command is run
-    once for each preparation, after the setup, which may make the interpreter. `marker`:
-    SEERD_ATTEMPT of the processes that look for them.
+    """The interpreters of jobs on this machine, as `[train] python` names them.
+
+    Several words (`uv run python`, `conda run -n NAME python`) only choose an environment: they are
+    run once for each preparation, after the setup, which may make the interpreter, to print the
+    interpreter and variables with which trials are started. So no other process stands between
+    these and their agent. `marker`: SEERD_ATTEMPT of the processes that look for them.
     """
 
     def __init__(self, marker: str) -> None:
@@ -274,6 +275,13 @@ class Interpreters:
                 'command that enters a container is for launcher = "command"'
             )
         return path, changed
+
+
+def interpreter_answer(output: str, env: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
+    """Return the printed interpreter, and variables that differ from `env`. Raises `ValueError`."""
+    path, seen = json.loads((output.strip().splitlines() or [""])[-1])
+    changed = {name: value for name, value in seen.items() if env.get(name) != value}
+    return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}
 
 
 @dataclass(frozen=True)

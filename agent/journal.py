@@ -47,10 +47,6 @@ class AgentJournalError(Exception):
     """The journal cannot be read or written; nothing may go on without it."""
 
 
-class _DamagedError(AgentJournalError):
-    """A line is not as it was written."""
-
-
 class AgentJournal:
     """The file at `path`, opened for one agent.
 
@@ -63,19 +59,6 @@ class AgentJournal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._forget()
-        good = 0
-        try:
-            good = self._load() if path.exists() else 0
-        except _DamagedError as error:
-            self._forget()
-            log.warning("%s; it is set aside, and an empty one begun", error)
-            path.rename(_free(path))
-        self._file = open(path, "ab", buffering=0)
-        self._file.truncate(good)
-        flush(path.parent)  # so that the file's name survives a crash of the machine
-
-    def _forget(self) -> None:
         self.last = 0
         self.prepared: Optional[Prepare] = None
         self.noticed: Set[str] = set()
@@ -86,6 +69,15 @@ class AgentJournal:
         self._flushed = True
         self._orders: Dict[str, Order] = {}
         self._settled: Set[str] = set()
+        messages, good, damage = _read(path) if path.exists() else ([], 0, "")
+        if damage:
+            log.warning("%s; it is set aside, and an empty one begun", damage)
+            path.rename(_free(path))
+            messages, good = [], 0
+        self._load(messages)
+        self._file = open(path, "ab", buffering=0)
+        self._file.truncate(good)
+        flush(path.parent)  # so that the file's name survives a crash of the machine
 
     def take(self, order: Order) -> bool:
         """Keep this order; return whether it is new. One whose outcome an earlier agent did not
@@ -139,16 +131,9 @@ class AgentJournal:
         self.flush()
         self._file.close()
 
-    def _load(self) -> int:
-        messages, good, damage = _read(self._path)
-        if damage:
-            raise _DamagedError(damage)
+    def _load(self, messages: Iterable[Message]) -> None:
         for message in messages:
             if isinstance(message, FACTS):
-                if message.seq != self.last + 1:
-                    raise _DamagedError(
-                        f"{self._path}: fact {message.seq} comes after fact {self.last}"
-                    )
                 self._remember(message, encode(message))
                 self._sort(message)
             elif isinstance(message, (Prepare, Start, Stop)):
@@ -159,7 +144,6 @@ class AgentJournal:
                 self._trim(message.seen)
         settled = self._settled
         self._orders = {name: order for name, order in self._orders.items() if name in settled}
-        return good
 
     def _sort(self, fact: Fact) -> None:
         """Note, for this fact, which orders have their outcome and which attempts are open."""
@@ -235,12 +219,17 @@ def _read(path: Path) -> Tuple[List[Message], int, str]:
     """
     *lines, rest = path.read_bytes().split(b"\n")
     messages: List[Message] = []
-    good = 0
+    good = last = 0
     for number, line in enumerate(lines, 1):
         try:
-            messages.append(_message(line))
+            message = _message(line)
         except ProtocolError as error:
             return messages, good, f"{path}, line {number}: {error}"
+        if isinstance(message, FACTS):
+            if message.seq != last + 1:
+                return messages, good, f"{path}: fact {message.seq} comes after fact {last}"
+            last = message.seq
+        messages.append(message)
         good += len(line) + 1
     # The last line may have been sent already, unless it is cut short.
     cut_short = len(rest.partition(b"\t")[2]) <= CHECK

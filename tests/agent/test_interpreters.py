@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.arguments import interpreter_answer, interpreter_words
+from seerd.agent.arguments import interpreter_words
 from seerd.agent.downloads import DataError, JobData, place
-from seerd.agent.health import Interpreters
+from seerd.agent.health import Interpreters, interpreter_answer
 from seerd.agent.protocol import Download, Downloads, Job
 
 

@@ -119,7 +119,7 @@ BESIDE_OTHERS = (
     Mutant(
         "a folder that others cannot use is used",
         "a run without the folder says so",
-        "gpu_leases._opened",
+        "LeaseFolder.__init__",
         "mode != FOLDER_MODE",
         "False",
         (f"{LEASES}::test_a_folder_that_others_cannot_use_is_told_with_a_way_out",),

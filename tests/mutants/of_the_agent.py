@@ -34,8 +34,8 @@ OBEYING = (
     Mutant(
         "an agent with a damaged journal goes on with what is left of it",
         "nothing is taken for known that a damaged journal has lost",
-        "AgentJournal._load",
-        "raise _DamagedError(damage)",
+        "AgentJournal.__init__",
+        "messages, good = [], 0",
         "pass",
         (
             "tests/agent/test_agent_journal.py::test_a_journal_that_is_damaged_before_its_last_line_is_set_aside",
