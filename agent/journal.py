@@ -48,21 +48,15 @@ class AgentJournalError(Exception):
 
 
 class AgentJournal:
-    """The file at `path`, opened for one agent.
-
-    last      number of the newest fact; 0: none
-    prepared  the last `Prepare` that succeeded
-    noticed   every `what` of a `Noticed` that an agent of this folder has reported
-    share     how many GPUs the run may use, as the last `Shared` says; None: there is none
-    open      facts of attempts that an earlier agent had started and not ended
-    """
+    """The file at `path`, opened for one agent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.last = 0
-        self.prepared: Optional[Prepare] = None
-        self.noticed: Set[str] = set()
-        self.share: Optional[int] = None
+        self.last = 0  # number of the newest fact; 0: none
+        self.prepared: Optional[Prepare] = None  # the last one that succeeded
+        self.noticed: Set[str] = set()  # every `what` that an agent of this folder has reported
+        self.share: Optional[int] = None  # GPUs of the last `Shared`; None: there is none
+        # facts of attempts that an earlier agent had started and not ended
         self.open: Dict[Tuple[str, int], List[Fact]] = {}
         self.acknowledged = 0  # number of the last fact that a daemon has committed; 0: none
         self._waiting: List[bytes] = []
