@@ -148,7 +148,7 @@ def _world(drawn: Drawn, problem: Problem) -> World:
         problem=problem,
         cluster=drawn.setting.cluster,
     )
-    return World(facts, drawn.behaviour, seed=drawn.number, checked=False)
+    return World(facts, drawn.behaviour, seed=drawn.number)
 
 
 def allowed_gpu_s(limits: Limits, usd_per_gpu_h: float) -> float:

@@ -23,11 +23,11 @@ sys.path.insert(0, str(ROOT))
 from bench.search.figures import Floats, by_family, ratio  # noqa: E402
 from bench.search.play import came_of, play, problem_for, setting_of  # noqa: E402
 from bench.search.tasks import Bench, Case, Task  # noqa: E402
+from bench.testbed.checked_world import world_of  # noqa: E402
 from seerd.planner.model import PolicyParams  # noqa: E402
 from seerd.planning.planned import plan_for  # noqa: E402
 from seerd.runs.earlier import learned, taken_up  # noqa: E402
-from seerd.sim.setting import Outcome, Setting, run, world_of  # noqa: E402
-from seerd.sim.world import World  # noqa: E402
+from seerd.sim.setting import Outcome, Setting, run  # noqa: E402
 
 FOLDER = ROOT / "examples" / "curves"
 OTHER_SEED = 1000
@@ -78,7 +78,6 @@ def knowing(case: Case, setting: Setting, seed: int) -> PolicyParams:
     problem = problem_for(case, setting)
     planned = plan_for(problem, setting.cluster, setting.job.profile)
     world = world_of(setting, planned.problem, seed)
-    assert isinstance(world, World)
     trials = learned(setting.job.curves.space(), world.run())
     return taken_up(problem.params, [trials], setting.job.curves.mode)
 

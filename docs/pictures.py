@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, Group
 
+from bench.testbed.checked_world import World
 from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.parameter import Config, Parameter
@@ -28,7 +29,6 @@ from seerd.planner.profile import Latency
 from seerd.planner.space import Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from seerd.telling.live.board import board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook

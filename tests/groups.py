@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import msgspec
 
+from bench.testbed.checked_world import World, world_of
 from seerd.core.events import Goal, JobAdded, JobStopAsked, JobWeighed, RunFacts
 from seerd.planner.model import BillingKind, ClusterFacts, Limits, PolicyParams
-from seerd.sim.setting import JobSetting, Setting, behaviour_of, problem_of, world_of
-from seerd.sim.world import World
+from seerd.sim.setting import JobSetting, Setting, behaviour_of, problem_of
 from tests.sim.hand import curves, profile
 
 RISING = ([0.1, 0.3, 0.5, 0.7, 0.8, 0.9], [0.2, 0.3, 0.4, 0.4, 0.4, 0.4])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.testbed.checked_world import World
 from seerd.commands import tidy
 from seerd.commands.run import alone
 from seerd.errors import BusyError, UsageError
@@ -19,7 +20,6 @@ from seerd.shell.disk import remove, size_of
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from seerd.units import format_size
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.testbed.checked_world import World, checked_run
 from seerd.agent.protocol import ObservedScript
 from seerd.backends.base import Quote
 from seerd.core.events import RunFacts
@@ -24,9 +25,8 @@ from seerd.planning.elastic import Minimize, elastic_plan
 from seerd.planning.planned import Planned
 from seerd.planning.plans import plan_of
 from seerd.shell.home import Home
-from seerd.sim.setting import Outcome, alone, behaviour_of, run
+from seerd.sim.setting import Outcome, alone, behaviour_of
 from seerd.sim.synthetic import synthetic
-from seerd.sim.world import World
 from seerd.spec.experiment import load
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec
@@ -150,7 +150,7 @@ def test_a_run_takes_what_was_forecast(
     curves = synthetic(spec.space, "max", profile().job.report.p50_s)
     setting = alone(curves, made.problem.limits, P3_8XLARGE, profile())
     for seed in range(3):
-        outcome = run(setting, replace(made.problem, space=curves.space()), seed, checked=True)
+        outcome = checked_run(setting, replace(made.problem, space=curves.space()), seed)
         assert isinstance(outcome, Outcome)
         assert (outcome.ending, outcome.trials) == ("done", 32)
         assert outcome.within_deadline

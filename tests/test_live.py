@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 from rich.console import Console, Group
 
+from bench.testbed.checked_world import World
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import names_of
@@ -20,7 +21,6 @@ from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyPa
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from seerd.telling.live.board import Board, ShownInstance, board_of
 from seerd.telling.live.frame import frame, instances
 from seerd.telling.live.look import LiveLook, press

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.testbed.checked_world import World
 from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
@@ -26,7 +27,6 @@ from seerd.core.state import Instance, new_state
 from seerd.core.step import follow
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
-from seerd.sim.world import World
 from seerd.telling.configs import config_text
 from seerd.telling.harmless import printable
 from seerd.telling.plain import line_of

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.testbed import checked_world as simulated
 from seerd.cli import app
 from seerd.commands.report import ReportOptions, RunReader, report
 from seerd.core.events import RunFacts, RunStarted
@@ -30,7 +31,6 @@ from seerd.planner.parameter import Config, Parameter
 from seerd.planner.space import Space
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sim import world as simulated
 from seerd.sim.behaviour import Behaviour
 from seerd.telling.diagnosis import fate
 from seerd.telling.explanation.timeline import Timeline

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.testbed import checked_world as simulated
 from seerd.core.events import TrialStarted, TrialTraining
 from seerd.core.state import State, new_state
 from seerd.export.rows import trials
 from seerd.planner.model import BillingKind
-from seerd.sim import world as simulated
 from seerd.telling.explanation.attempts import held_gpu_s
 from seerd.telling.explanation.costs import costs
 from seerd.telling.explanation.timeline import RunHistory, Timeline

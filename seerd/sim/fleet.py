@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from seerd.core import events
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
-from seerd.core.events import AgentFact, AnyEvent, ExitCause, Goal, Notice, Obstacle
+from seerd.core.events import AnyEvent, ExitCause, Goal, Notice, Obstacle
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
@@ -68,7 +66,6 @@ class SimulatedMachine:
     alive: bool = True  # whether it has not ended
     ended: float | None = None  # when it ended, or will be billed no more; None: it has not ended
     facts: int = 0  # how many facts its agent has reported
-    kept: list[AgentFact] = field(default_factory=list)  # these facts
     orders: set[str] = field(default_factory=set)  # orders that its agent has had
     # attempts that have processes on it
     attempts: dict[tuple[str, int], SimulatedAttempt] = field(default_factory=dict)
@@ -103,7 +100,6 @@ class SimulatedFleet:
         self.started: list[tuple[str, int]] = []
         self.running: set[str] = set()
         self.held_gpu_s = 0.0
-        self.keep_facts = True
         self._heap = heap
         self._rng = rng
         self._tell = tell
@@ -162,11 +158,6 @@ class SimulatedFleet:
         if self.machines[name].alive:
             self._fact(self.machines[name], events.InstanceNoticed, what=what, by=by)
 
-    def share(self, name: str, gpus: int) -> None:
-        """Leave so many GPUs of the instance to this run, beside others."""
-        if self.machines[name].alive:
-            self._fact(self.machines[name], events.InstanceShared, gpus=gpus, why="others are here")
-
     def terminate(self, command: Terminate) -> None:
         """Give back an instance, or the one that this launch has asked for."""
         name = command.instance if command.instance in self.machines else f"m{command.instance}"
@@ -202,35 +193,13 @@ class SimulatedFleet:
             if machine.ended is not None and machine.ran
         )
 
-    def end_leases(self, *, power_off: bool) -> None:
-        """End all leases, as no daemon renewed them: every agent lets its trials save and exit."""
-        machines = self.machines.values()
-        stuck = {a.key for machine in machines for a in machine.attempts.values() if a.broken}
-        for machine in machines:
-            for attempt in list(machine.attempts.values()):
-                if machine.id == attempt.lead and attempt.key not in stuck:
-                    self._save(machine, attempt)
-                self._exit(machine.id, attempt, "lease", 0)
-            if power_off and machine.alive:
-                self.power_off(machine.id)
-
-    def missed(self) -> list[AnyEvent]:
-        """Repeat every fact of the living instances, as their agents do for a new daemon."""
-        now_s = self._heap.now
-        alive = (machine for machine in self.machines.values() if machine.alive)
-        facts: Iterator[Any] = (fact for machine in alive for fact in machine.kept)
-        return [msgspec.structs.replace(fact, at=now_s) for fact in facts]
-
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self._heap.at(self._heap.now + seconds, action)
 
     def _fact(self, machine: SimulatedMachine, kind: type[Any], **fields: Any) -> None:
         machine.facts += 1
         now = self._heap.now
-        event = kind(at=now, instance=machine.id, fact=machine.facts, happened=now, **fields)
-        if self.keep_facts:
-            machine.kept.append(event)
-        self._tell(event)
+        self._tell(kind(at=now, instance=machine.id, fact=machine.facts, happened=now, **fields))
 
     def _fact_of(
         self, attempt: SimulatedAttempt, machine: SimulatedMachine, kind: type[Any], **fields: Any

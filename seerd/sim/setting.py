@@ -159,27 +159,24 @@ def _job_problem(setting: Setting, job: JobSetting, params: PolicyParams | None)
     )
 
 
-def run(
-    setting: Setting, problem: Problem, seed: int, *, checked: bool = False
-) -> Outcome | Impossible:
-    """Simulate one run; `checked`: check the core's invariants after every step."""
-    world = world_of(setting, problem, seed, checked=checked)
-    if isinstance(world, Impossible):
-        return world
+def run(setting: Setting, problem: Problem, seed: int) -> Outcome | Impossible:
+    """Simulate one run."""
+    facts = facts_of(setting, problem, seed)
+    if isinstance(facts, Impossible):
+        return facts
+    world = World(facts, behaviour_of(setting), seed=seed)
     with _uncollected():
         return outcome_of(setting, world, world.run())
 
 
-def world_of(
-    setting: Setting, problem: Problem, seed: int, *, checked: bool = False
-) -> World | Impossible:
-    """Make the world of one run, before it begins."""
+def facts_of(setting: Setting, problem: Problem, seed: int) -> RunFacts | Impossible:
+    """Make the facts of one run, or `Impossible` if the limits fit nothing."""
     problem = seeded(problem, seed)
     outline = outline_of(problem)
     if isinstance(outline, Impossible):
         return outline
     jobs = tuple(JobFacts(id=job.id, **structs.asdict(job.goal)) for job in setting.jobs)
-    facts = RunFacts(
+    return RunFacts(
         run=f"simulated-{seed}",
         name="simulated",
         **structs.asdict(setting.job.goal),
@@ -187,7 +184,6 @@ def world_of(
         cluster=setting.cluster,
         jobs=jobs if setting.is_shared else (),
     )
-    return World(facts, behaviour_of(setting), seed=seed, checked=checked)
 
 
 def seeded(problem: Problem, seed: int) -> Problem:

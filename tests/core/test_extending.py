@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from bench.testbed.checked_world import World
 from seerd.core.again import DecidingAgain
 from seerd.core.commands import AskPolicy, Launch, Terminate
 from seerd.core.enact import enact
@@ -25,7 +26,6 @@ from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planning.extending import RunSoFar, extension
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.core.test_answers import LR, Run

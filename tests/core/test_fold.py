@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from bench.testbed.checked_world import World
 from seerd.core.again import Difference, again
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
@@ -30,7 +31,6 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.state import GONE, LIVE, Agenda, State, new_state
 from seerd.core.step import follow, step
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.core.test_alike import crash

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bench.testbed.checked_world import World
 from seerd.core.asking import outlined
 from seerd.core.commands import Command, Launch, StartTrial
 from seerd.core.enact import AnyDecision
@@ -30,7 +31,6 @@ from seerd.core.lifecycle import InstancePhase
 from seerd.core.state import Instance, State, new_state
 from seerd.core.step import follow, step
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from tests.conftest import small_facts
 
 STRAYS = st.dictionaries(st.sampled_from(["t0007", "t0007/2"]), st.floats(0.0, 1e4), max_size=2)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from bench.testbed.checked_world import World
 from seerd.core.codec import encode_decisions
 from seerd.core.commands import Finish, Publish, StartTrial, Status, StopTrial
 from seerd.core.events import (
@@ -29,7 +30,6 @@ from seerd.core.verdicts import Closing
 from seerd.planner.profile import NONE
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
-from seerd.sim.world import World
 from tests.by_hand import handle, reconciled, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]

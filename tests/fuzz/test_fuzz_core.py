@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console, Group
 
+from bench.testbed.checked_world import World
 from seerd.agent.protocol import (
     FACTS,
     LARGEST,
@@ -38,7 +39,6 @@ from seerd.core.step import step
 from seerd.planner.policies import POLICIES
 from seerd.shell.translate import event_of
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from seerd.telling.live.board import board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.testbed.checked_world import World
 from seerd.core.codec import FORMAT, encode_decisions, encode_event
 from seerd.core.state import State
 from seerd.core.step import commands_of
 from seerd.planner.policies import POLICIES
-from seerd.sim.world import World
 from seerd.telling.complaints import notes_of
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import faulty_world

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from bench.testbed import checked_world
+from bench.testbed.checked_world import World
 from seerd.core.again import DecidingAgain
 from seerd.core.answers import judge
 from seerd.core.commands import StartTrial, StopTrial
@@ -37,11 +39,9 @@ from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import job_of
 from seerd.planning.extending import RunSoFar, extension
 from seerd.planning.planned import plan_for
-from seerd.sim import setting as sim
 from seerd.sim.curves import Curves
 from seerd.sim.setting import JobSetting, Setting, problem_of
 from seerd.sim.synthetic import synthetic
-from seerd.sim.world import World
 from tests.sim.hand import profile
 
 PROFILE = profile(report=6.0, start=2.0, save=1.0, pending=4.0, boot=10.0, release=1.0)
@@ -84,7 +84,7 @@ def group(
 def world_of(setting: Setting, seed: int = 0) -> World:
     """Before its first event; every invariant is checked after each."""
     problem = plan_for(problem_of(setting), setting.cluster, PROFILE).problem
-    world = sim.world_of(setting, problem, seed, checked=True)
+    world = checked_world.world_of(setting, problem, seed)
     assert isinstance(world, World)
     return world
 

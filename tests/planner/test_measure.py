@@ -9,6 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from bench.testbed.checked_world import World
 from seerd.core.commands import StartTrial
 from seerd.core.events import RunFacts, TrialReported
 from seerd.planner.measure import MEASURE, steps
@@ -18,7 +19,6 @@ from seerd.planner.policies import POLICIES
 from seerd.planner.space import Parameter, Space
 from seerd.planning.measured import Measured, measured
 from seerd.sim.behaviour import Behaviour, exactly
-from seerd.sim.world import World
 
 MakeFacts = Callable[..., RunFacts]
 

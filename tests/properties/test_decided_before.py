@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from seerd.sim.world import World
+from bench.testbed.checked_world import World
 from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
 from seerd.telling.outcomes import outcomes

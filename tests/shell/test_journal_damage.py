@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.testbed.checked_world import World
 from seerd.commands import on_end
 from seerd.core.codec import encode_decisions, encode_event
 from seerd.core.events import JobStopAsked, RunResumed, StopAsked
@@ -28,7 +29,6 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal, damaged
 from seerd.shell.salvage import Tip
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from tests.explanation.timelines import MakeFacts
 from tests.tampered import without_sums
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.testbed.checked_world import World
 from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, Mode, PolicyParams, Problem
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
@@ -14,7 +15,6 @@ from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planning.planned import plan_for
 from seerd.sim.curves import Curves
 from seerd.sim.setting import Setting, behaviour_of, problem_of
-from seerd.sim.world import World
 
 IDEAL = ClusterFacts("held", 8, instant=True)
 PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=5.0)

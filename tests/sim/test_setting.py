@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from bench.testbed.checked_world import World, checked_run
 from seerd.core.commands import Launch
 from seerd.core.events import (
     InstanceLost,
@@ -27,7 +28,6 @@ from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import parse_scaling
 from seerd.sim.curves import CURVE
 from seerd.sim.setting import Faults, Outcome, Setting, alone, behaviour_of, outcome_of, run
-from seerd.sim.world import World
 from tests.sim.hand import IDEAL, PER_INSTANCE, curves, limits, planned, play, profile
 
 EARLY = [0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.61, 0.62]
@@ -398,7 +398,7 @@ def test_a_seed_determines_a_run_to_the_last_bit(policy: str) -> None:
 
 def test_nothing_is_checked_where_nothing_is_kept_and_the_answer_is_the_same() -> None:
     setting = faulty("all")
-    assert run(setting, plan_of("seer"), 1, checked=True) == run(setting, plan_of("seer"), 1)
+    assert checked_run(setting, plan_of("seer"), 1) == run(setting, plan_of("seer"), 1)
 
 
 @pytest.mark.parametrize("policy", ["seer", "random", "asha"])
