@@ -21,13 +21,11 @@ from typing import Literal
 
 from seerd.planner.clouds import INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
-from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.scaling import BUNDLED
+from seerd.planner.profile import BUNDLED, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Config, Parameter, Space
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.curves import Curves
+from seerd.sim.curves import Curves, synthetic
 from seerd.sim.setting import Faults, Setting, alone, behaviour_of
-from seerd.sim.synthetic import synthetic
 
 MOST_GPUS = 24
 PLENTY = 1_000_000

@@ -28,7 +28,7 @@ from bench.exhaustive import exhaustive
 from seerd.planner.allocations import AllocationTerms, expected, options
 from seerd.planner.forecast import forecast_stages
 from seerd.planner.model import BillingKind, ClusterFacts
-from seerd.planner.profile import Z95, CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.profile import BUNDLED, Z95, CloudProfile, JobProfile, Latency, Profile, Scaling
 from seerd.planner.rubberband import (
     Task,
     cheapest,
@@ -40,7 +40,6 @@ from seerd.planner.rubberband import (
     static,
     tables,
 )
-from seerd.planner.scaling import BUNDLED, Scaling
 from seerd.planner.stages import WorkStage, halving_rungs, work_stages
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=12.24 / 4)

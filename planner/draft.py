@@ -12,8 +12,8 @@ from seerd.planner.asha import sizes
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.memory import Json, Memory, Values, holding, integer, items, real, text
 from seerd.planner.model import Allocation, Mode, NewTrial, Problem, Report, TrialView, Tried, View
+from seerd.planner.profile import Scaling
 from seerd.planner.ranking import RankKey, standing_at
-from seerd.planner.scaling import Scaling
 from seerd.planner.surrogate import Kernel, read_kernel
 from seerd.planner.trial_ids import Names, names, names_after
 from seerd.planner.windows import ElasticRound, Windows

@@ -13,8 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seerd.planner.profile import Latency
-from seerd.planner.scaling import Scaling
+from seerd.planner.profile import Latency, Scaling
 
 FARTHEST = 64  # the largest number of GPUs that a point is fitted for
 CLOSE = 0.01  # a law explains the points if its relative deviation is at most this everywhere

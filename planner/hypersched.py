@@ -19,9 +19,9 @@ from itertools import takewhile
 from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
 from seerd.planner.memory import Json, integer, items, real, text
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, Report, TrialView, View
+from seerd.planner.profile import Scaling
 from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
-from seerd.planner.scaling import Scaling
 
 WORTH = 1.1  # least times as far as before that a trial must get with more GPUs, to be given them
 

@@ -25,6 +25,9 @@ from seerd.planner.caching import IndexCache
 from seerd.planner.dividing import Dividing, Prospect, divided, prospects
 from seerd.planner.fixed_cluster import fixed_cluster
 from seerd.planner.job_parts import (
+    VERSION,
+    JobTerms,
+    ShareTable,
     by_job,
     changes_of,
     in_the_run,
@@ -32,8 +35,8 @@ from seerd.planner.job_parts import (
     never_begins,
     own_left,
     problem_of,
+    read_table,
 )
-from seerd.planner.job_table import VERSION, JobTerms, ShareTable, read_table
 from seerd.planner.memory import FORGOTTEN, Json, Memory, differing, recall
 from seerd.planner.model import (
     Impossible,

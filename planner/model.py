@@ -8,7 +8,7 @@ from operator import ge, gt, le, lt
 from typing import Literal, NamedTuple, Protocol
 
 from seerd.planner.memory import Memory
-from seerd.planner.scaling import LINEAR, Scaling
+from seerd.planner.profile import LINEAR, Scaling
 from seerd.planner.space import Config, Space
 
 Mode = Literal["max", "min"]

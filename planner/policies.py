@@ -31,8 +31,8 @@ def _later(name: str, *changes: str) -> Policy:
     )
 
 
-_BY_THE_CLOCK = ("renewed.renewed", "renewed.open_ended")
-_BY_REPORTS = ("unpaused.unpaused",)
+_BY_THE_CLOCK = ("adapted.renewed", "adapted.open_ended")
+_BY_REPORTS = ("adapted.unpaused",)
 
 POLICIES: dict[str, Policy] = {
     "seer+": _later("seer_plus.SEER_PLUS"),

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from seerd.planner.allocations import (
+    WIDTH,
+    Aim,
     AllocationTerms,
     Figures,
     Option,
@@ -21,8 +23,8 @@ from seerd.planner.allocations import (
     most_gpus,
     option_gpus,
     options,
+    search,
 )
-from seerd.planner.dynamic_programming import WIDTH, Aim, search
 from seerd.planner.forecast import Forecast, forecast_stages
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from seerd.planner.adapted import longest_training
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
 from seerd.planner.caching import per_problem
 from seerd.planner.draft import PlanDraft, SearchMemory, Turn, diverged, read_search
@@ -39,7 +40,6 @@ from seerd.planner.model import (
 )
 from seerd.planner.ranking import compared, metric_at, rank
 from seerd.planner.surrogate import RungResult, propose
-from seerd.planner.unpaused import longest_training
 from seerd.planner.windows import (
     FINALISTS,
     LOOK,

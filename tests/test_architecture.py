@@ -382,7 +382,7 @@ def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
         "fixed_cluster",
         "hyperband",
         "job_parts",
-        "renewed",
+        "adapted",
         "seer_capped",
         "windows",
     }

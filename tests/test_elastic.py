@@ -19,14 +19,12 @@ from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts
-from seerd.planner.profile import Profile
-from seerd.planner.scaling import BUNDLED
-from seerd.planning.elastic import Minimize, elastic_plan
+from seerd.planner.profile import BUNDLED, Profile
 from seerd.planning.planned import Planned
-from seerd.planning.plans import plan_of
+from seerd.planning.plans import Minimize, elastic_plan, plan_of
 from seerd.shell.home import Home
+from seerd.sim.curves import synthetic
 from seerd.sim.setting import Outcome, alone, behaviour_of
-from seerd.sim.synthetic import synthetic
 from seerd.spec.experiment import load
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec

@@ -28,8 +28,8 @@ from seerd.planner.space import Parameter, Space
 from seerd.planning.facts import BEGINS_ANEW, problem_of
 from seerd.planning.planned import CONFIGS, Planned, first_configs, others, plan_for
 from seerd.runs import clusters
+from seerd.sim.curves import synthetic
 from seerd.sim.setting import alone
-from seerd.sim.synthetic import synthetic
 from seerd.spec.spec import load_spec
 from seerd.telling.plan_json import plan_json
 from seerd.telling.plan_table import plan_view

@@ -23,8 +23,7 @@ from bench.many.rules import (
     tightened,
 )
 from bench.many.tables import Table
-from seerd.planner.gp_ucb import Floats, Prior, before_results, beta, chosen, upper_bounds
-from seerd.planner.serving import (
+from seerd.planner.dividing import (
     Freeze,
     Offer,
     first_come,
@@ -32,6 +31,7 @@ from seerd.planner.serving import (
     round_robin,
     watched,
 )
+from seerd.planner.gp_ucb import Floats, Prior, before_results, beta, chosen, upper_bounds
 
 Serving = Literal["fcfs", "round-robin", "random", "greedy", "hybrid"]
 Step = Literal["ucb", "ei", "order", "random order"]

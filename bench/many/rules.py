@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from seerd.planner.dividing import Freeze, Offer, Rule, greedy, round_robin
 from seerd.planner.gp_ucb import Floats, Posterior
-from seerd.planner.serving import Freeze, Offer, Rule, greedy, round_robin
 
 FREEDOM = 5
 """Degrees of freedom of what is believed in an expected improvement, and how many results the scale

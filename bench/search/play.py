@@ -22,7 +22,7 @@ from seerd.planner.clouds import INSTANCE_TYPES, PAPERS_TYPE, RENTED_TERMINATE_S
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, Plan, Policy, PolicyParams, Problem, View
 from seerd.planner.policies import POLICIES
-from seerd.planner.scaling import BUNDLED
+from seerd.planner.profile import BUNDLED
 from seerd.planning.planned import plan_for
 from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Outcome, Setting, alone, problem_of, run

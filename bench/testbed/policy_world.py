@@ -26,7 +26,7 @@ from seerd.planner.model import (
     Report,
     View,
 )
-from seerd.planner.scaling import LINEAR, Scaling
+from seerd.planner.profile import LINEAR, Scaling
 from seerd.planner.space import Config, Parameter, Space
 from seerd.planner.trial_ids import job_of
 

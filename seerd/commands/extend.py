@@ -41,7 +41,7 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
     if cause := why_not_raised(state.facts.problem.limits, limits):
         raise UsageError(f"{not_extended}: {why_denied(folder, cause)}")
     with quickly():
-        from seerd.planning.extending import RunSoFar, extension
+        from seerd.planning.planned import RunSoFar, extension
 
         spent_gpu_s = state.ledger.spent_gpu_s(max(now_s, state.now))
         facts, usd = state.facts, state.ledger.usd(spent_gpu_s)

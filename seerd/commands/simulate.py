@@ -27,17 +27,15 @@ from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
-from seerd.planner.profile import Profile
-from seerd.planner.scaling import parse_scaling
+from seerd.planner.profile import Profile, parse_scaling
 from seerd.planning.facts import budget_of, most_gpus, with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
 from seerd.shell.home import Home
-from seerd.sim.curves import Curves, load_curves
+from seerd.sim.curves import Curves, load_curves, synthetic
 from seerd.sim.setting import Faults, Outcome, Setting, alone, problem_of, run
-from seerd.sim.synthetic import synthetic
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, SpecLimits
 from seerd.telling import study_table

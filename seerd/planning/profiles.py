@@ -19,8 +19,7 @@ import msgspec
 from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
-from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.scaling import Scaling
+from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile, Scaling
 from seerd.planning import files
 from seerd.planning.cloud_times import applied
 from seerd.spec.spec import Spec

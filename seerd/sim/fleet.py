@@ -6,6 +6,8 @@ agent.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -19,8 +21,29 @@ from seerd.core.events import AnyEvent, ExitCause, Goal, Notice, Obstacle
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.heap import NANOSECONDS, Heap
 from seerd.training.attempt import mean_of
+
+# decimals of moments where nothing takes time, so that equal moments are equal floats
+NANOSECONDS = 9
+
+
+class Heap:
+    """The queue of what will happen; `now`: seconds since the run began."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, bool, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def at(self, when: float, action: Callable[[], None], *, last: bool = False) -> None:
+        """Schedule an action, after earlier ones of its moment; `last`: after all of them."""
+        heapq.heappush(self._heap, (max(when, self.now), last, next(self._order), action))
+
+    def turn(self) -> None:
+        """Advance time to the next action, and run it."""
+        self.now, _, _, action = heapq.heappop(self._heap)
+        action()
+
 
 NO_SHA256 = "0" * 64
 REFUSAL_S = 0.5  # seconds until the cloud says that it has no instance

@@ -24,8 +24,7 @@ from seerd.planner.model import (
     Sharing,
 )
 from seerd.planner.policy import outline_of
-from seerd.planner.profile import NONE, Profile
-from seerd.planner.scaling import Scaling
+from seerd.planner.profile import NONE, Profile, Scaling
 from seerd.planner.space import Config, Space
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour

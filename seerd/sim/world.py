@@ -20,8 +20,7 @@ from seerd.core.step import commands_of, step
 from seerd.planner.model import Problem
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.fleet import SimulatedFleet
-from seerd.sim.heap import NANOSECONDS, Heap
+from seerd.sim.fleet import NANOSECONDS, Heap, SimulatedFleet
 
 START_S = 0.05
 PUBLISH_S = 0.05

@@ -24,7 +24,7 @@ from seerd.core.step import follow, step
 from seerd.core.verdicts import Adopted, Denied, Granted, Retired
 from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES
-from seerd.planning.extending import RunSoFar, extension
+from seerd.planning.planned import RunSoFar, extension
 from seerd.sim.behaviour import Behaviour
 from tests.by_hand import begun
 from tests.conftest import small_facts

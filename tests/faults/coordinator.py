@@ -35,7 +35,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, SeerdError
 from seerd.planner.model import Limits, Mode
-from seerd.planning.extending import RunSoFar, extension
+from seerd.planning.planned import RunSoFar, extension
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock, lacks_its_model
 from seerd.shell.daemon import Daemon

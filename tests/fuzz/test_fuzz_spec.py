@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from seerd.commands.options import SpecOptions
 from seerd.errors import SeerdError, SpecError
-from seerd.planner.scaling import parse_scaling
+from seerd.planner.profile import parse_scaling
 from seerd.spec.clusters import CLUSTER_KEYS
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec

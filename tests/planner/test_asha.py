@@ -25,9 +25,9 @@ from seerd.planner.model import (
     Problem,
     View,
 )
+from seerd.planner.profile import BUNDLED, LINEAR
 from seerd.planner.ranking import metric_at
 from seerd.planner.rungs import Rung, rung_reports
-from seerd.planner.scaling import BUNDLED, LINEAR
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from seerd.planner.fitting import Law, deviation, fit, latency, report_latency
-from seerd.planner.scaling import BUNDLED
+from seerd.planner.profile import BUNDLED
 
 SECONDS = st.floats(1e-3, 1e4)
 COUNTS = st.sets(st.integers(1, 64), min_size=1, max_size=7)

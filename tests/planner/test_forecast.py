@@ -14,11 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.planner.forecast import Forecast, WorkStage, forecast_outline, forecast_stages
-from seerd.planner.latency_sampling import Crowd, moments, slowest, together
+from seerd.planner.forecast import (
+    Crowd,
+    Forecast,
+    WorkStage,
+    forecast_outline,
+    forecast_stages,
+    moments,
+    slowest,
+    together,
+)
 from seerd.planner.model import ClusterFacts, Group, Outline, Stage
-from seerd.planner.profile import Z95, CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.scaling import BUNDLED
+from seerd.planner.profile import BUNDLED, Z95, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.stages import Lanes, Rental, instances_for, lanes, rentals, share
 
 PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.6)

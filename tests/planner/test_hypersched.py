@@ -20,7 +20,7 @@ from seerd.planner.hypersched import (
     worth_starting,
 )
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
-from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
+from seerd.planner.profile import BUNDLED, LINEAR, Scaling
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 

@@ -29,7 +29,7 @@ from seerd.core.state import new_state
 from seerd.core.verdicts import Declined, JobOver
 from seerd.errors import LimitsError
 from seerd.planner import jobs
-from seerd.planner.job_table import JobTerms, ShareTable
+from seerd.planner.job_parts import JobTerms, ShareTable
 from seerd.planner.jobs import WHILE_S
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Sharing
@@ -37,11 +37,9 @@ from seerd.planner.policies import POLICIES
 from seerd.planner.policy import plan_of
 from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import job_of
-from seerd.planning.extending import RunSoFar, extension
-from seerd.planning.planned import plan_for
-from seerd.sim.curves import Curves
+from seerd.planning.planned import RunSoFar, extension, plan_for
+from seerd.sim.curves import Curves, synthetic
 from seerd.sim.setting import JobSetting, Setting, problem_of
-from seerd.sim.synthetic import synthetic
 from tests.sim.hand import profile
 
 PROFILE = profile(report=6.0, start=2.0, save=1.0, pending=4.0, boot=10.0, release=1.0)

@@ -21,8 +21,7 @@ from seerd.planner.budget_margin import Terms, with_margin
 from seerd.planner.model import ClusterFacts, Impossible, Limits, PlannedJob, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.policy import outline_of, policy_of
-from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.scaling import BUNDLED, LINEAR
+from seerd.planner.profile import BUNDLED, LINEAR, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from tests.digests import digest
 from tests.planner.test_transcripts import EARLIER, SPACE, AskedElsewhere, shown_memory, shown_plan

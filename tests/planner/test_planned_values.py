@@ -19,16 +19,17 @@ import pytest
 from bench.many.priors import from_quality_vectors, from_rows
 from bench.testbed.policy_world import FakeTrial
 from seerd.planner.allocations import (
+    Aim,
     AllocationTerms,
     Figures,
     Option,
     expected,
     option_gpus,
     options,
+    search,
 )
 from seerd.planner.clouds import INSTANCE_TYPES, UNPRICED_GPUS, assumed, boot_limit_s
 from seerd.planner.draft import settled
-from seerd.planner.dynamic_programming import Aim, search
 from seerd.planner.forecast import (
     Forecast,
     Spread,
@@ -49,10 +50,9 @@ from seerd.planner.model import (
     Stage,
 )
 from seerd.planner.parameter import Parameter, ends
-from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
+from seerd.planner.profile import BUNDLED, NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.ranking import compared, metric_at, rank, seconds_per_report, standing_at
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
-from seerd.planner.scaling import BUNDLED
 from seerd.planner.stages import WorkStage, halving_rungs, work_stages
 from seerd.planner.windows import rounds_of
 from tests.digests import plain

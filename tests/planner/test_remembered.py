@@ -21,7 +21,7 @@ from seerd.planner.caching import IndexCache
 from seerd.planner.hypersched import HYPERSCHED
 from seerd.planner.memory import FORGOTTEN, Json, Memory
 from seerd.planner.model import Plan, Policy, Problem, View
-from seerd.planner.scaling import BUNDLED
+from seerd.planner.profile import BUNDLED
 from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import names_after
 

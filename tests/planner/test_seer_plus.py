@@ -14,8 +14,7 @@ from seerd.planner.asha import places
 from seerd.planner.draft import PATIENCE, settled
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import Outline, Plan, PolicyParams, View
-from seerd.planner.profile import JobProfile, Latency
-from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
+from seerd.planner.profile import BUNDLED, LINEAR, JobProfile, Latency, Scaling
 from seerd.planner.seer_plus import MAKES_ROOM, SEER_PLUS, outline
 from seerd.planner.windows import FINALISTS, FIRST, LAST, Windows, first_look, windows_of
 from seerd.planning.expected import expected

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.many.rules import at_random, hybrid, largest_gap, most_gain, tightened
-from seerd.planner.serving import (
+from seerd.planner.dividing import (
     FROZEN_AFTER,
     Freeze,
     Offer,

@@ -34,7 +34,7 @@ from seerd.planner.model import (
     View,
 )
 from seerd.planner.policy import policy_of
-from seerd.planner.scaling import Scaling
+from seerd.planner.profile import Scaling
 from seerd.planner.space import Config, Parameter, Space
 
 FOLDER = Path(__file__).parent / "transcripts"

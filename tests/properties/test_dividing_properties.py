@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.agent.gpu_shares import Claim, fair_shares
-from seerd.planner.dividing import FLOOR, Dividing, Prospect, divided
-from seerd.planner.job_table import JobTerms, ShareTable, read_table
+from seerd.planner.dividing import FLOOR, Dividing, Freeze, Prospect, divided
+from seerd.planner.job_parts import JobTerms, ShareTable, read_table
 from seerd.planner.model import Sharing
-from seerd.planner.serving import Freeze
 
 SHARINGS: list[Sharing] = ["fair", "greedy", "round-robin", "hybrid", "worst-first"]
 NAMES = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)

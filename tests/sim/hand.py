@@ -10,8 +10,7 @@ import numpy as np
 from bench.testbed.checked_world import World
 from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, Mode, PolicyParams, Problem
-from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.scaling import LINEAR, Scaling
+from seerd.planner.profile import LINEAR, CloudProfile, JobProfile, Latency, Profile, Scaling
 from seerd.planning.planned import plan_for
 from seerd.sim.curves import Curves
 from seerd.sim.setting import Setting, behaviour_of, problem_of

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from seerd.errors import UsageError
-from seerd.planner.profile import JobProfile, Profile
-from seerd.planner.scaling import LINEAR, parse_scaling
+from seerd.planner.profile import LINEAR, JobProfile, Profile, parse_scaling
 from seerd.planner.space import Condition, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import CURVE, Curves, load_curves

@@ -24,8 +24,7 @@ from seerd.core.events import (
 from seerd.planner.clouds import assumed
 from seerd.planner.model import Limits, Problem
 from seerd.planner.policies import POLICIES
-from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.scaling import parse_scaling
+from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile, parse_scaling
 from seerd.sim.curves import CURVE
 from seerd.sim.setting import Faults, Outcome, Setting, alone, behaviour_of, outcome_of, run
 from tests.sim.hand import IDEAL, PER_INSTANCE, curves, limits, planned, play, profile
