@@ -13,7 +13,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from seerd.planner.caching import IndexCache, per_problem
+from seerd.planner.caching import IndexCache, prepared
 from seerd.planner.draws import draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Json, Memory, integer, items, recall, text
@@ -60,34 +60,23 @@ AT = "at "  # begins the key of a trial's place; the trial's id follows
 HOPELESS = 8
 
 
-class Source(Protocol):
-    """Where configurations come from; answers do not depend on the order of its news."""
+class AtRandom:
+    """Where configurations come from: uniform draws, as in the paper. What others learn does not
+    depend on the order of their news.
+    """
 
-    def draw(self, number: int, mode: Mode) -> Config:
+    def __init__(self, problem: Problem) -> None:
+        self._draws = draws(problem)
+
+    def draw(self, number: int, mode: Mode) -> Config:  # noqa: ARG002
         """Return the configuration of draw number `number`, from 0."""
+        return self._draws[number]
 
     def drew(self, trial: str, config: Config) -> None:
         """Note that a trial has this configuration."""
 
     def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
         """Learn which trials have come to a rung with what metric, and which have failed."""
-
-
-class AtRandom:
-    """The source that the paper uses: uniform draws that do not depend on earlier results."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._draws = draws(problem)
-
-    def draw(self, number: int, mode: Mode) -> Config:  # noqa: ARG002
-        """Return draw number `number` of the seed's sequence."""
-        return self._draws[number]
-
-    def drew(self, trial: str, config: Config) -> None:
-        """Ignore the trial."""
-
-    def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Ignore the results."""
 
 
 def brackets_of(params: PolicyParams, most: int = BRACKETS) -> tuple[tuple[int, ...], ...]:
@@ -140,30 +129,24 @@ class SearchSetting:
     """What follows from a problem alone."""
 
     problem: Problem
-    cluster: FixedCluster | Impossible  # its cluster, or why the limits fit none
+    cluster: FixedCluster
     brackets: tuple[tuple[int, ...], ...]  # the reports of each bracket's rungs
     shares: tuple[Fraction, ...]  # which share of the configurations each bracket gets
     places: int  # how many trials can run side by side
     sizes: tuple[int, ...]  # how many GPUs a trial may have
     expected: int  # the most trials that there can be
 
-    @property
-    def sure_cluster(self) -> FixedCluster:
-        """The cluster. Raises `ValueError` if the limits fit none."""
-        if isinstance(self.cluster, Impossible):
-            raise ValueError(self.cluster.reason)
-        return self.cluster
-
 
 def setting(
     problem: Problem,
     brackets: tuple[tuple[int, ...], ...],
     allowed: Callable[[Problem, int], tuple[int, ...]],
-) -> SearchSetting:
+) -> SearchSetting | Impossible:
     """Derive the setting; `allowed` gives the sizes of trials on so many GPUs."""
     cluster, params = fixed_cluster(problem), problem.params
-    gpus = 0 if isinstance(cluster, Impossible) else cluster.gpus
-    beside = places(gpus, params.p_min, problem.gpus_per_instance)
+    if isinstance(cluster, Impossible):
+        return cluster
+    beside = places(cluster.gpus, params.p_min, problem.gpus_per_instance)
     most = beside * int(problem.planned.deadline_s / TRAINS_S)
     return SearchSetting(
         problem,
@@ -171,7 +154,7 @@ def setting(
         brackets,
         shares(brackets, params.eta),
         beside,
-        allowed(problem, gpus),
+        allowed(problem, cluster.gpus),
         most if params.trials is None else params.trials,
     )
 
@@ -182,7 +165,7 @@ class Search:
     problem.
     """
 
-    def __init__(self, setting: SearchSetting, source: Source) -> None:
+    def __init__(self, setting: SearchSetting, source: AtRandom) -> None:
         self._setting = setting
         self._ladders = Ladders(setting.brackets, setting.problem.params)
         self._drawn = [0] * len(setting.brackets)
@@ -317,16 +300,17 @@ IndexT = TypeVar("IndexT", bound=Index)
 
 
 def policy(
-    setting_of: Callable[[Problem], SearchSetting],
+    setting_of: Callable[[Problem], SearchSetting | Impossible],
     make: Callable[[SearchSetting], IndexT],
     decide: Callable[[SearchSetting, IndexT, View], Plan],
 ) -> Policy:
     """Make a policy that works with an index, which is cached with the policy's memory."""
-    setting_for, cache = per_problem(setting_of), IndexCache[IndexT]()
+    cache = IndexCache[IndexT]()
 
-    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        setting = setting_for(problem)
-        if setting.sure_cluster.over(view.now_s):
+    def plan(
+        problem: Problem, setting: SearchSetting, memory: Memory, view: View
+    ) -> tuple[Plan, Memory]:
+        if setting.cluster.over(view.now_s):
             return Plan(done=True), memory.after({})
         index, note = cache.take(problem, memory), ""
         forgotten: dict[str, Json] = {}
@@ -347,16 +331,13 @@ def policy(
         cache.keep(problem, after, index)
         return (replace(answer, note=note) if note else answer), after
 
-    def outline(problem: Problem) -> Outline | Impossible:
-        made = setting_for(problem)
-        if isinstance(made.cluster, Impossible):
-            return made.cluster
+    def outline(problem: Problem, made: SearchSetting) -> Outline:
         return fixed_outline(problem, made.cluster, made.brackets, made.places, made.sizes)
 
-    return Policy(outline, plan)
+    return prepared(setting_of, outline, plan)
 
 
-def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
+def asha(source: Callable[[Problem], AtRandom] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
     """Make the policy of Algorithm 2 with `p_min` GPUs per trial, until no more are drawn."""
     return policy(
         lambda problem: setting(problem, brackets_of(problem.params, most_brackets), sizes),
@@ -372,19 +353,14 @@ def _decide(setting: SearchSetting, search: Search, view: View) -> Plan:
     judged = search.take_compared(view)
     if not jobs:
         return Plan(new=new, done=True, compared=judged)
-    gpus = _size(setting, search, len(jobs))
+    cluster, gpus, size = setting.cluster, setting.sizes[0], setting.problem.gpus_per_instance
+    if search.exhausted:
+        fitting = (p for p in setting.sizes if places(cluster.gpus, p, size) >= len(jobs))
+        gpus = max(fitting, default=gpus)
     allocations = [job.allocation for job in jobs]
     if gpus != setting.problem.params.p_min:
         allocations = [allocation._replace(gpus=gpus) for allocation in allocations]
-    return Plan(tuple(allocations), new, ask_at_s=setting.sure_cluster.ask_at_s, compared=judged)
-
-
-def _size(setting: SearchSetting, search: Search, trials: int) -> int:
-    least, gpus = setting.sizes[0], setting.sure_cluster.gpus
-    if not search.exhausted:
-        return least
-    size = setting.problem.gpus_per_instance
-    return max(p for p in setting.sizes if p == least or places(gpus, p, size) >= trials)
+    return Plan(tuple(allocations), new, ask_at_s=cluster.ask_at_s, compared=judged)
 
 
 def fixed_outline(

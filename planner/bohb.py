@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from seerd.planner.asha import asha
-from seerd.planner.draws import draws
+from seerd.planner.asha import AtRandom, asha
 from seerd.planner.model import Impossible, Mode, NeedsPackageError, Outline, Policy, Problem
 from seerd.planner.parameter import Config, Key, Parameter, Value, key_of
 from seerd.planner.rungs import Arrival
@@ -147,14 +146,14 @@ def _asked(trial: Any, space: Space) -> Point:
     return point
 
 
-class FromModel:
+class FromModel(AtRandom):
     """The source: a model of the results, or chance. A trial that fails early counts as worst."""
 
     def __init__(self, problem: Problem) -> None:
         _require_optuna()
+        super().__init__(problem)
         self._space = problem.space
         self._seed = problem.params.seed
-        self._draws = draws(problem)
         self._guesses = len(problem.params.start)
         self._added = {number for number, _ in problem.added}
         self._table = [(row, key_of(row)) for row in problem.space.table]

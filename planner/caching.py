@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Generic, TypeVar
 
 from seerd.planner.memory import Memory
-from seerd.planner.model import Problem
+from seerd.planner.model import Impossible, Outline, Plan, Policy, Problem, View
 
 T = TypeVar("T")
 # most problems, or runs asked about in turn: they stay alive, so that their ids stay theirs
@@ -31,6 +31,27 @@ def per_problem(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
         return values[id(problem)][1]
 
     return made
+
+
+def prepared(
+    make: Callable[[Problem], T | Impossible],
+    outline: Callable[[Problem, T], Outline],
+    plan: Callable[[Problem, T, Memory, View], tuple[Plan, Memory]],
+) -> Policy:
+    """Make a policy that works with what `make` derives from the problem, if the limits fit."""
+    cached = per_problem(make)
+
+    def outlined(problem: Problem) -> Outline | Impossible:
+        made = cached(problem)
+        return made if isinstance(made, Impossible) else outline(problem, made)
+
+    def planned(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        made = cached(problem)
+        if isinstance(made, Impossible):
+            raise ValueError(made.reason)
+        return plan(problem, made, memory, view)
+
+    return Policy(outlined, planned)
 
 
 class IndexCache(Generic[T]):

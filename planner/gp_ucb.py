@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from seerd.planner.asha import asha
+from seerd.planner.asha import AtRandom, asha
 from seerd.planner.baselines import grid_points
 from seerd.planner.caching import per_problem
 from seerd.planner.draws import added_for, draws
@@ -141,12 +141,13 @@ def chosen(worth: Floats, untried: NDArray[np.bool_]) -> int | None:
     return int(np.argmax(np.where(untried, worth, -np.inf)))
 
 
-class FromCandidates:
+class FromCandidates(AtRandom):
     """The source: the candidate with the largest bound that has no trial. A trial is pending until
     its result; one that fails before counts as the worst result.
     """
 
     def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
         self._problem = problem
         self._candidates = candidates(problem)
         self._place = {key_of(config): at for at, config in enumerate(self._candidates)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from seerd.planner.caching import IndexCache, per_problem
+from seerd.planner.caching import IndexCache, prepared
 from seerd.planner.draws import draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import (
@@ -73,7 +73,7 @@ class Brackets:
     """What follows from the problem alone."""
 
     problem: Problem
-    cluster: FixedCluster | Impossible
+    cluster: FixedCluster
     first: list[HalvingRung]  # the rungs of the first bracket
     # gives the rungs of a bracket by its number, from 0; None: there is no such bracket
     bracket: Callable[[int], list[HalvingRung] | None]
@@ -106,34 +106,28 @@ class Climb:
         return self.bracket >= 0 > self.rung
 
 
-def halving(course_of: Callable[[Problem], Brackets]) -> Policy:
+def halving(course_of: Callable[[Problem], Brackets | Impossible]) -> Policy:
     """Make the policy that trains in these brackets and rungs."""
-    course, cache = per_problem(course_of), IndexCache[Climb]()
+    cache = IndexCache[Climb]()
 
-    def outline(problem: Problem) -> Outline | Impossible:
-        made = course(problem)
-        if isinstance(made.cluster, Impossible):
-            return made.cluster
-        stages = tuple(_stages(made, made.cluster))
+    def outline(problem: Problem, made: Brackets) -> Outline:
+        stages = tuple(_stages(made))
         gpu_s, gpus = sum(stage.gpu_s for stage in stages), made.share(made.first[0])[1]
         bracket = Bracket(gpus, made.first[0].trials, gpu_s)
         first_round_s = stages[0].end_s - stages[0].start_s
         return Outline((bracket,), stages, first_round_s, adjusted=problem.adjusted)
 
-    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        made = course(problem)
-        if isinstance(made.cluster, Impossible):
-            raise ValueError(made.cluster.reason)
+    def plan(problem: Problem, made: Brackets, memory: Memory, view: View) -> tuple[Plan, Memory]:
         climb = cache.take(problem, memory) or recall(memory, VERSION, _read)
         turn = _Turn(made, view, climb or Climb(), memory if climb else Memory())
         if climb is None and view.trials:
             turn.take_up()
-        answer = turn.answer(made.cluster)
+        answer = turn.answer()
         after = turn.remembered() if climb else holding(memory, turn.remembered().values)
         cache.keep(problem, after, turn.climb)
         return answer, after
 
-    return Policy(outline, plan)
+    return prepared(course_of, outline, plan)
 
 
 # the whole numbers that are remembered, and the least value of each
@@ -162,11 +156,11 @@ class _Turn:
         self._compared: list[Compared] = []
         self._note = ""
 
-    def answer(self, cluster: FixedCluster) -> Plan:
+    def answer(self) -> Plan:
         """Return the plan."""
         stage = self._stage()
-        running = [] if cluster.over(self._view.now_s) else self._advance()
-        plan = self._wanted(running, cluster) if running else Plan(stage=stage, done=True)
+        running = [] if self._course.cluster.over(self._view.now_s) else self._advance()
+        plan = self._wanted(running) if running else Plan(stage=stage, done=True)
         new, out, judged = tuple(self._new), tuple(self._out), tuple(self._compared)
         return replace(plan, new=new, eliminated=out, compared=judged, note=self._note)
 
@@ -195,15 +189,15 @@ class _Turn:
                 self._out += ordered[places:]
             self.climb = replace(climb, members=ordered[:places])
 
-    def _wanted(self, running: list[str], cluster: FixedCluster) -> Plan:
-        rung = self._rungs[self.climb.rung]
+    def _wanted(self, running: list[str]) -> Plan:
+        rung, ask_at_s = self._rungs[self.climb.rung], self._course.cluster.ask_at_s
         gpus = self._course.share(rung)[1]
         wanted = tuple(Allocation(name, gpus, 0, rung.until) for name in running)
         hold_gpus = 0
         if self.climb.rung + 1 < len(self._rungs):
             places, gpus = self._course.share(self._rungs[self.climb.rung + 1])
             hold_gpus = places * gpus
-        return Plan(wanted, stage=self._stage(), ask_at_s=cluster.ask_at_s, hold_gpus=hold_gpus)
+        return Plan(wanted, stage=self._stage(), ask_at_s=ask_at_s, hold_gpus=hold_gpus)
 
     def _bracket(self, number: int) -> list[HalvingRung]:
         return (self._course.bracket(number) if number >= 0 else None) or []
@@ -219,7 +213,10 @@ class _Turn:
             alive = [name for name in ordered if self._view.trials[name].status in ALIVE]
             places = self._rungs[rung].trials if rung < len(self._rungs) and alive else 0
             self._compare(ordered, places)
-            self._forget()
+            for name in self.climb.members:  # what is remembered of this rung is over
+                self._through.pop(name, None)
+                if name in self._memory.values:
+                    self._through[name] = None
             if places:
                 self.climb = replace(
                     self.climb, rung=rung, begun=0, members=alive[:places], running=[]
@@ -280,12 +277,6 @@ class _Turn:
                 Compared(name, metric, reports, place, len(ordered), best, final=final)
             )
 
-    def _forget(self) -> None:
-        for name in self.climb.members:
-            self._through.pop(name, None)
-            if name in self._memory.values:
-                self._through[name] = None
-
     def _next_bracket(self) -> None:
         number, asked = self.climb.bracket + 1, self.climb.asked
         self._rungs = self._bracket(number)
@@ -309,38 +300,34 @@ def _last_bracket(course: Brackets, trials: int) -> tuple[int, int]:
     return number, before
 
 
-def _stages(course: Brackets, cluster: FixedCluster) -> Iterator[Stage]:
+def _stages(course: Brackets) -> Iterator[Stage]:
     """Yield the first bracket's rungs as stages, by `stage_s` or the work of their reports."""
-    start = cluster.start_s
-    lengths = course.problem.params.stage_s or _parts_s(course, cluster)
-    for rung, lasts_s in zip(course.first, lengths, strict=True):
-        beside, gpus = course.share(rung)
+    start, end, work, before = course.cluster.start_s, course.cluster.end_s, [], 0
+    shares = [course.share(rung) for rung in course.first]
+    for rung, (beside, gpus) in zip(course.first, shares, strict=True):
+        waves = -(-rung.trials // beside)
+        work.append((rung.until - before) * waves / course.problem.scaling.speed(gpus))
+        before = rung.until
+    lengths = course.problem.params.stage_s or [(end - start) * part / sum(work) for part in work]
+    for rung, (beside, gpus), lasts_s in zip(course.first, shares, lengths, strict=True):
         yield Stage(start, start + lasts_s, (Group(gpus, min(beside, rung.trials)),))
         start += lasts_s
 
 
-def _parts_s(course: Brackets, cluster: FixedCluster) -> list[float]:
-    work, before = [], 0
-    for rung in course.first:
-        beside, gpus = course.share(rung)
-        waves = -(-rung.trials // beside)
-        work.append((rung.until - before) * waves / course.problem.scaling.speed(gpus))
-        before = rung.until
-    return [(cluster.end_s - cluster.start_s) * part / sum(work) for part in work]
-
-
-def _sha(problem: Problem) -> Brackets:
+def _sha(problem: Problem) -> Brackets | Impossible:
     """Return SHA's one bracket. Raises `ValueError` unless each rung has its `stage_gpus`."""
-    cluster, given = fixed_cluster(problem), problem.params.stage_gpus
-    rungs = sha_rungs(problem.params)
-    same = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
-    gpus = given or (same,) * len(rungs)
-    if len(gpus) != len(rungs):
-        raise ValueError(f"{len(gpus)} stages have GPUs, and there are {len(rungs)}")
-    bracket = [HalvingRung(n, until, g) for (n, until), g in zip(rungs, gpus, strict=True)]
-    if given is not None:
+    gpus, rungs = problem.params.stage_gpus, sha_rungs(problem.params)
+    if gpus is None:
+        cluster = fixed_cluster(problem)
+        if isinstance(cluster, Impossible):
+            return cluster
+        gpus = (cluster.gpus,) * len(rungs)
+    elif len(gpus) == len(rungs):
         start_s = problem.start_s
         cluster = FixedCluster(max(gpus), start_s, start_s + problem.planned.deadline_s)
+    else:
+        raise ValueError(f"{len(gpus)} stages have GPUs, and there are {len(rungs)}")
+    bracket = [HalvingRung(n, until, g) for (n, until), g in zip(rungs, gpus, strict=True)]
     return Brackets(problem, cluster, bracket, lambda number: bracket if number == 0 else None)
 
 

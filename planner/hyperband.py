@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from seerd.planner.fixed_cluster import FixedCluster, at_least, fixed_cluster, whole_instances
+from seerd.planner.fixed_cluster import at_least, fixed_cluster, whole_instances
 from seerd.planner.halving import Brackets, HalvingRung, halving
 from seerd.planner.model import Impossible, Problem
 from seerd.planner.rungs import MAX_REPORTS
@@ -36,17 +36,18 @@ def rungs_of(
     return [(int(trials / eta**i), resource / eta ** (bracket - i)) for i in range(bracket + 1)]
 
 
-def course(problem: Problem) -> Brackets:
+def course(problem: Problem) -> Brackets | Impossible:
     """Return Hyperband's brackets; R is in units of `min_reports`."""
     cluster, params = fixed_cluster(problem), problem.params
-    gpus = cluster.gpus if isinstance(cluster, FixedCluster) else params.p_min
+    if isinstance(cluster, Impossible):
+        return cluster
     eta, least = Fraction(params.eta), params.min_reports or 1
     resource = max(Fraction(1), Fraction(params.max_reports or MAX_REPORTS, least))
     most = most_brackets(resource, eta)
 
     def bracket(number: int) -> list[HalvingRung]:
         rungs = rungs_of(most, most - number % (most + 1), resource * least, eta)
-        return [HalvingRung(trials, max(1, round(until)), gpus) for trials, until in rungs]
+        return [HalvingRung(trials, max(1, round(until)), cluster.gpus) for trials, until in rungs]
 
     return Brackets(problem, cluster, bracket(0), bracket)
 

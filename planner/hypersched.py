@@ -347,7 +347,7 @@ def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
 
 def _decide(setting: SearchSetting, schedule: DeadlineSchedule, view: View) -> Plan:
     """Run ASHA while there is time; then the running trials share all GPUs."""
-    cluster = setting.sure_cluster
+    cluster = setting.cluster
     schedule.look(view)
     left_s = cluster.end_s - max(view.now_s, cluster.start_s)
     new = _next(setting, schedule, view, left_s)
@@ -376,12 +376,12 @@ def _next(
 def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> bool:
     """Return whether none runs, or, where idle GPUs are paid, some GPUs are of no use to any."""
     running, pace, problem = schedule.search.running, schedule.pace, setting.problem
-    if not running or not setting.sure_cluster.idle_paid:
+    if not running or not setting.cluster.idle_paid:
         return not running
     if pace.report_s is None or left_s < pace.startup_s + pace.report_s:
         return False
     usable = sum(schedule.usable(name, left_s) for name in running)
-    fits = usable + problem.params.p_min <= setting.sure_cluster.gpus
+    fits = usable + problem.params.p_min <= setting.cluster.gpus
     return fits and len(running) < setting.places
 
 
@@ -389,7 +389,7 @@ def _allocations(
     setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> list[Allocation]:
     """List every running trial, best first. Sizes are doubled, as batches have to be split."""
-    cluster, problem = setting.sure_cluster, setting.problem
+    cluster, problem = setting.cluster, setting.problem
     order = _best_first(schedule.search.running, view)
     p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
     dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from seerd.planner.caching import prepared
 from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, real, recall, text
 from seerd.planner.model import (
     Allocation,
@@ -19,7 +20,6 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
-    Policy,
     Problem,
     Report,
     Stage,
@@ -54,11 +54,8 @@ Begun = tuple[Progress, tuple[NewTrial, ...]]
 """What to remember of a step that begins, and the new trials that it needs."""
 
 
-def outline(problem: Problem) -> Outline | Impossible:
+def _outline(problem: Problem, gpus: tuple[int, ...]) -> Outline:
     """Outline the steps as if each took its whole share of the time."""
-    gpus = steps(problem)
-    if impossible := _impossible(problem, gpus):
-        return impossible
     each_s = problem.planned.deadline_s * USED / len(gpus)
     return Outline(
         brackets=tuple(Bracket(p, int(p == gpus[0]), p * each_s) for p in gpus),
@@ -69,20 +66,24 @@ def outline(problem: Problem) -> Outline | Impossible:
     )
 
 
-def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Plan the present step, or the next one. Raises `ValueError` if the limits fit nothing."""
-    gpus = steps(problem)
-    if impossible := _impossible(problem, gpus):
-        raise ValueError(impossible.reason)
+def _plan(
+    problem: Problem, gpus: tuple[int, ...], memory: Memory, view: View
+) -> tuple[Plan, Memory]:
+    """Plan the present step, or the next one."""
     remembered = recall(memory, VERSION, _read)
     # without a memory, the last trial, if there is any, is to go on
     now = remembered or Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
     new: tuple[NewTrial, ...] = ()
     if now.step < 0 or (now.step < len(gpus) and _over(now, view)):
         now, new = _next(problem, gpus, now, view)
-    wanted = _wanted(gpus, now, new, view)
-    noted = replace(wanted, note=FORGOTTEN if remembered is None and view.trials else "")
-    return noted, holding(memory, {"version": VERSION, **asdict(now)})
+    note = FORGOTTEN if remembered is None and view.trials else ""
+    if now.step == len(gpus):
+        wanted = Plan(stage=len(gpus) - 1, done=True, note=note)
+    else:
+        until, ask_at_s = (SETTLING + STEADY, now.ends_s) if new else _look_again(now, view)
+        allocation = Allocation(now.trial, gpus[now.step], now.step, until)
+        wanted = Plan((allocation,), new, stage=now.step, ask_at_s=ask_at_s, note=note)
+    return wanted, holding(memory, {"version": VERSION, **asdict(now)})
 
 
 def _read(values: Values) -> Progress:
@@ -90,16 +91,8 @@ def _read(values: Values) -> Progress:
     return Progress(integer(values.get("step"), -1), text(values.get("trial")), since_s, ends_s)
 
 
-def _wanted(gpus: Sequence[int], now: Progress, new: tuple[NewTrial, ...], view: View) -> Plan:
-    if now.step == len(gpus):
-        return Plan(stage=len(gpus) - 1, done=True)
-    until, ask_at_s = (SETTLING + STEADY, now.ends_s) if new else _look_again(now, view)
-    wanted = Allocation(now.trial, gpus[now.step], now.step, until)
-    return Plan((wanted,), new, stage=now.step, ask_at_s=ask_at_s)
-
-
-def _impossible(problem: Problem, gpus: tuple[int, ...]) -> Impossible | None:
-    limits, p_min = problem.planned, problem.params.p_min
+def _steps(problem: Problem) -> tuple[int, ...] | Impossible:
+    limits, p_min, gpus = problem.planned, problem.params.p_min, steps(problem)
     if not gpus:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {limits.max_gpus}"
     elif limits.deadline_s < SHORTEST_S * (len(gpus) + 1):
@@ -108,7 +101,7 @@ def _impossible(problem: Problem, gpus: tuple[int, ...]) -> Impossible | None:
     elif limits.budget_gpu_s < SHORTEST_S * p_min:
         reason = f"the first step alone needs more than {limits.budget_gpu_s / 60:g} GPU-min"
     else:
-        return None
+        return gpus
     return Impossible(reason, SHORTEST_S * (len(gpus) + 1), SHORTEST_S * (sum(gpus) or p_min))
 
 
@@ -163,4 +156,4 @@ def steps(problem: Problem) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-MEASURE = Policy(outline, plan)
+MEASURE = prepared(_steps, _outline, _plan)

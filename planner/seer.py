@@ -10,10 +10,11 @@ and from one bracket to the next a trial gets nu times the GPUs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, islice
 
+from seerd.planner.caching import prepared
 from seerd.planner.draws import draws
 from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, recall, texts
 from seerd.planner.model import (
@@ -177,24 +178,13 @@ class Dealt:
     order: list[str]  # all trials that were left, best first; at first in the order of the ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """How far the answer to one question has come."""
-
-    dealt: Dealt  # what to remember
-    plan: Plan = field(default_factory=Plan)  # the answer, without allocations
+Step = tuple[Dealt, Plan]  # how far an answer has come: what to remember, and the plan so far
 
 
-ScheduleOf = Callable[[Problem], Schedule | Impossible]
-
-
-def seer(schedule_of: ScheduleOf) -> Policy:
+def seer(schedule_of: Callable[[Problem], Schedule | Impossible]) -> Policy:
     """Make the policy that follows these schedules (Algorithm 1)."""
 
-    def outline(problem: Problem) -> Outline | Impossible:
-        made = schedule_of(problem)
-        if isinstance(made, Impossible):
-            return made
+    def outline(problem: Problem, made: Schedule) -> Outline:
         return Outline(
             brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
             stages=tuple(_stages(made)),
@@ -203,56 +193,51 @@ def seer(schedule_of: ScheduleOf) -> Policy:
             adjusted=made.adjusted,
         )
 
-    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        made = schedule_of(problem)
-        if isinstance(made, Impossible):
-            raise ValueError(made.reason)
+    def plan(problem: Problem, made: Schedule, memory: Memory, view: View) -> tuple[Plan, Memory]:
         dealt = recall(
             memory, VERSION, lambda v: Dealt(integer(v.get("stage"), 0), texts(v.get("order")))
         )
-        if dealt is not None:
-            step = _Step(dealt)
-        else:
-            step = _taken_up(made, view) if view.trials else _begun(problem, made)
-        view = view.with_new(step.plan.new)
-        while step.dealt.stage < made.rounds and view.now_s >= float(made.ends[step.dealt.stage]):
-            step = _next_stage(made, step, view)
-        dealt = step.dealt
+        plan = Plan()
+        if dealt is None:
+            dealt, plan = _taken_up(made, view) if view.trials else _begun(problem, made)
+        view = view.with_new(plan.new)
+        while dealt.stage < made.rounds and view.now_s >= float(made.ends[dealt.stage]):
+            dealt, plan = _next_stage(made, dealt, plan, view)
         values: Values = {"version": VERSION, "stage": dealt.stage, "order": [*dealt.order]}
-        return _wanted(made, step, view), holding(memory, values)
+        return _wanted(made, dealt, plan, view), holding(memory, values)
 
-    return Policy(outline, plan)
+    return prepared(schedule_of, outline, plan)
 
 
-def _begun(problem: Problem, made: Schedule) -> _Step:
+def _begun(problem: Problem, made: Schedule) -> Step:
     """Draw all trials, in the order of their ids (Algorithm 1, lines 1 and 2)."""
     count = sum(made.trials)
     drawn, width = draws(problem), len(str(count))
     new = tuple(NewTrial(trial_name(number + 1, width), drawn[number]) for number in range(count))
-    return _Step(Dealt(0, [trial.id for trial in new]), Plan(new=new))
+    return Dealt(0, [trial.id for trial in new]), Plan(new=new)
 
 
-def _taken_up(made: Schedule, view: View) -> _Step:
+def _taken_up(made: Schedule, view: View) -> Step:
     """Go on without a memory: the clock tells the stage, whose places the best live trials get."""
     stage = sum(view.now_s >= float(end) for end in made.ends)
     ranked = rank((trial for trial in view.trials.values() if trial.status == "live"), view.mode)
     ordered = [trial.id for trial in ranked]
     places = sum(made.members(bracket, stage) for bracket in range(len(made.gpus)))
     if stage == made.rounds or len(ordered) <= places:
-        return _Step(Dealt(stage, ordered), Plan(note=FORGOTTEN))
+        return Dealt(stage, ordered), Plan(note=FORGOTTEN)
     out, judged = tuple(ordered[places:]), tuple(compared(ranked, places, 0))
     plan = Plan(eliminated=out, compared=judged, note=FORGOTTEN)
-    return _Step(Dealt(stage, ordered[:places]), plan)
+    return Dealt(stage, ordered[:places]), plan
 
 
-def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
+def _next_stage(made: Schedule, dealt: Dealt, plan: Plan, view: View) -> Step:
     """Keep each bracket's best, and order all that are left (Algorithm 1, lines 9 and 11)."""
-    stage = step.dealt.stage + 1
+    stage = dealt.stage + 1
     if stage == made.rounds:
-        return _Step(Dealt(stage, step.dealt.order), step.plan)
+        return Dealt(stage, dealt.order), plan
     kept: list[str] = []
-    out, judged = [*step.plan.eliminated], [*step.plan.compared]
-    for bracket, members in enumerate(_deal(made, step.dealt)):
+    out, judged = [*plan.eliminated], [*plan.compared]
+    for bracket, members in enumerate(_deal(made, dealt)):
         ranked = rank((view.trials[name] for name in members), view.mode)
         places = made.members(bracket, stage)
         judged += compared(ranked, places, bracket)
@@ -260,8 +245,7 @@ def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
         kept += stay
         out += [trial.id for trial in ranked if trial.id not in stay]
     order = [trial.id for trial in rank((view.trials[name] for name in kept), view.mode)]
-    plan = replace(step.plan, eliminated=tuple(out), compared=tuple(judged))
-    return _Step(Dealt(stage, order), plan)
+    return Dealt(stage, order), replace(plan, eliminated=tuple(out), compared=tuple(judged))
 
 
 def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
@@ -273,16 +257,16 @@ def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
     return [dealt_out[bracket] for bracket in range(len(made.gpus))]
 
 
-def _wanted(made: Schedule, step: _Step, view: View) -> Plan:
-    stage = min(step.dealt.stage, made.rounds - 1)
-    done = replace(step.plan, stage=stage, done=True)
-    bracket_of = {name: i for i, members in enumerate(_deal(made, step.dealt)) for name in members}
+def _wanted(made: Schedule, dealt: Dealt, plan: Plan, view: View) -> Plan:
+    stage = min(dealt.stage, made.rounds - 1)
+    done = replace(plan, stage=stage, done=True)
+    bracket_of = {name: i for i, members in enumerate(_deal(made, dealt)) for name in members}
     running = tuple(
         Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
-        for name in step.dealt.order
+        for name in dealt.order
         if name in bracket_of and view.trials[name].status == "live"
     )
-    if step.dealt.stage == made.rounds or not running:
+    if dealt.stage == made.rounds or not running:
         return done
     ask_at_s = float(made.ends[stage])
     return replace(done, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=False)

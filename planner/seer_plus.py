@@ -21,7 +21,7 @@ from functools import partial
 
 from seerd.planner.adapted import longest_training
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
-from seerd.planner.caching import per_problem
+from seerd.planner.caching import prepared
 from seerd.planner.draft import PlanDraft, SearchMemory, Turn, diverged, read_search
 from seerd.planner.draws import added_for, draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
@@ -32,7 +32,6 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
-    Policy,
     Problem,
     TrialView,
     Tried,
@@ -272,19 +271,15 @@ def _judged(draft: PlanDraft, present: ElasticRound) -> Iterator[Compared]:
     yield from compared(rank(trials, draft.view.mode), present.trials, 0)
 
 
-@per_problem
 def _cluster(problem: Problem) -> FixedCluster | Impossible:
-    return fixed_cluster(problem)
-
-
-def outline(problem: Problem) -> Outline | Impossible:
-    """Outline the rounds, or one stage on the whole cluster: how long reports take is not known."""
     rounds = rounds_of(problem)
-    if rounds:
+    return FixedCluster(rounds[0].gpus, 0.0, 0.0, True) if rounds else fixed_cluster(problem)
+
+
+def _outline(problem: Problem, cluster: FixedCluster) -> Outline:
+    """Outline the rounds, or one stage on the whole cluster: how long reports take is not known."""
+    if rounds := rounds_of(problem):
         return outlined(problem, rounds)
-    cluster = _cluster(problem)
-    if isinstance(cluster, Impossible):
-        return cluster
     beside = places(cluster.gpus, problem.params.p_min, problem.gpus_per_instance)
     made = fixed_outline(problem, cluster, ((LOOK,),), beside, sizes(problem, cluster.gpus))
     note = NO_TURNS if problem.begins_anew else TURNS
@@ -292,12 +287,9 @@ def outline(problem: Problem) -> Outline | Impossible:
     return replace(made, adjusted=(*made.adjusted, note))
 
 
-def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Answer one question; see `seerd.planner.model.Policy`."""
-    rounds = rounds_of(problem)
-    cluster = FixedCluster(rounds[0].gpus, 0.0, 0.0, True) if rounds else _cluster(problem)
-    if isinstance(cluster, Impossible):
-        raise ValueError(cluster.reason)
+def _plan(
+    problem: Problem, cluster: FixedCluster, memory: Memory, view: View
+) -> tuple[Plan, Memory]:
     if cluster.over(view.now_s):
         return Plan(done=True), memory.after({})
     search = recall(memory, 1, read_search)
@@ -335,4 +327,4 @@ def _draft(problem: Problem, cluster: FixedCluster, view: View, search: SearchMe
     return PlanDraft(problem, cluster, view, search, windows)
 
 
-SEER_PLUS = Policy(outline, plan)
+SEER_PLUS = prepared(_cluster, _outline, _plan)

@@ -5,10 +5,10 @@ best trials of its track go on to the next one and the others are out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
-from seerd.planner.caching import per_problem
+from seerd.planner.caching import prepared
 from seerd.planner.draws import draws
 from seerd.planner.memory import FORGOTTEN, Json, Memory, Values, holding, integer, recall, texts
 from seerd.planner.model import (
@@ -77,29 +77,29 @@ class Field:
     members: list[str]  # best first when the round began; at first in the order of the ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """How far the answer to one question has come."""
-
-    fields: tuple[Field, ...]  # the field of each track
-    plan: Plan = field(default_factory=Plan)  # the answer, without allocations
+Fields = tuple[Field, ...]
+Step = tuple[Fields, Plan]  # how far an answer has come: each track's field, and the plan so far
 
 
-Tracks = Callable[[Problem], Sequence[Track] | Impossible]
-
-
-def by_wall_clock(tracks: Tracks, sampler: Sampler | None = None) -> Policy:
+def by_wall_clock(
+    tracks_of: Callable[[Problem], Sequence[Track] | Impossible], sampler: Sampler | None = None
+) -> Policy:
     """Make the policy that follows these tracks; configurations are drawn, or from `sampler`."""
 
-    @per_problem
     def timetable(problem: Problem) -> Timetable | Impossible:
-        made = tracks(problem)
-        return made if isinstance(made, Impossible) else _timetable(problem, made)
+        tracks = tracks_of(problem)
+        if isinstance(tracks, Impossible):
+            return tracks
+        sizes = [track.rounds[0].trials for track in tracks]
+        ids = (trial_name(number, len(str(sum(sizes)))) for number in count(1))
+        return Timetable(
+            tuple(tracks),
+            tuple(list(islice(ids, size)) for size in sizes),
+            tuple(sorted({r.end_s for track in tracks for r in track.rounds})),
+            min(track.rounds[0].start_s for track in tracks),
+        )
 
-    def outline(problem: Problem) -> Outline | Impossible:
-        table = timetable(problem)
-        if isinstance(table, Impossible):
-            return table
+    def outline(problem: Problem, table: Timetable) -> Outline:
         stages = tuple(_stages(table.tracks))
         return Outline(
             brackets=tuple(track.bracket for track in table.tracks),
@@ -108,35 +108,25 @@ def by_wall_clock(tracks: Tracks, sampler: Sampler | None = None) -> Policy:
             adjusted=problem.adjusted,
         )
 
-    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        table = timetable(problem)
-        if isinstance(table, Impossible):
-            raise ValueError(table.reason)
+    def plan(problem: Problem, table: Timetable, memory: Memory, view: View) -> tuple[Plan, Memory]:
         fields = recall(memory, VERSION, lambda values: _read(table, values))
-        if fields is not None:
-            step = _Round(fields)
-        else:
-            step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
-            view = view.with_new(step.plan.new)
+        plan = Plan()
+        if fields is None:
+            begun = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
+            fields, plan = begun
+            view = view.with_new(plan.new)
         for number, track in enumerate(table.tracks):
-            step = _advance(step, number, track, view)
-        return _wanted(table, step, view), holding(memory, _written(table, step.fields))
+            present = fields[number].round
+            # the last round is not followed by another
+            while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
+                present += 1
+                fields, plan = _cut((fields, plan), number, track, present, view)
+        return _wanted(table, fields, plan, view), holding(memory, _written(table, fields))
 
-    return Policy(outline, plan)
-
-
-def _timetable(problem: Problem, tracks: Sequence[Track]) -> Timetable:
-    sizes = [track.rounds[0].trials for track in tracks]
-    ids = (trial_name(number, len(str(sum(sizes)))) for number in count(1))
-    return Timetable(
-        tuple(tracks),
-        tuple(list(islice(ids, size)) for size in sizes),
-        tuple(sorted({r.end_s for track in tracks for r in track.rounds})),
-        min(track.rounds[0].start_s for track in tracks),
-    )
+    return prepared(timetable, outline, plan)
 
 
-def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
+def _read(table: Timetable, values: Values) -> Fields:
     """Read the fields; a track of which nothing is remembered has its first trials."""
     return tuple(
         Field(integer(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
@@ -146,7 +136,7 @@ def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
     )
 
 
-def _written(table: Timetable, fields: Sequence[Field]) -> Values:
+def _written(table: Timetable, fields: Fields) -> Values:
     values: dict[str, Json] = {"version": VERSION}
     for n, (now, first) in enumerate(zip(fields, table.firsts, strict=True)):
         if now != Field(0, first):
@@ -154,22 +144,22 @@ def _written(table: Timetable, fields: Sequence[Field]) -> Values:
     return values
 
 
-def _begun(problem: Problem, table: Timetable, sampler: Sampler | None) -> _Round:
+def _begun(problem: Problem, table: Timetable, sampler: Sampler | None) -> Step:
     ids = [name for first in table.firsts for name in first]
     if sampler is None:
         configs: Iterable[Config] = map(draws(problem).__getitem__, range(len(ids)))
     else:
         configs = sampler(problem, len(ids))
     new = tuple(map(NewTrial, ids, configs))
-    return _Round(tuple(Field(0, first) for first in table.firsts), Plan(new=new))
+    return tuple(Field(0, first) for first in table.firsts), Plan(new=new)
 
 
-def _taken_up(table: Timetable, view: View) -> _Round:
+def _taken_up(table: Timetable, view: View) -> Step:
     """Go on without a memory: ids tell the tracks, the clock their rounds; the best live stay."""
     ids = iter(in_order(view.trials))
     members = [_live(islice(ids, len(first)), view) for first in table.firsts]
-    fields = (Field(0, names) for names in members)
-    step = _Round(tuple(fields), Plan(eliminated=tuple(_live(ids, view)), note=FORGOTTEN))
+    fields = tuple(Field(0, names) for names in members)
+    step = fields, Plan(eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
     for number, track in enumerate(table.tracks):
         if present := sum(view.now_s >= r.end_s for r in track.rounds[:-1]):
             step = _cut(step, number, track, present, view)
@@ -180,32 +170,24 @@ def _live(names: Iterable[str], view: View) -> list[str]:
     return [name for name in names if view.trials[name].status == "live"]
 
 
-def _advance(step: _Round, number: int, track: Track, view: View) -> _Round:
-    """End those rounds of a track that are over. The last round is not followed by another."""
-    present = step.fields[number].round
-    while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
-        present += 1
-        step = _cut(step, number, track, present, view)
-    return step
-
-
-def _cut(step: _Round, number: int, track: Track, present: int, view: View) -> _Round:
+def _cut(step: Step, number: int, track: Track, present: int, view: View) -> Step:
     """Keep the best trials of a track as its field in this round; the others are out."""
-    ranked = rank((view.trials[name] for name in step.fields[number].members), view.mode)
+    fields, plan = step
+    ranked = rank((view.trials[name] for name in fields[number].members), view.mode)
     ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
     kept = Field(present, ordered[:places])
-    fields = (*step.fields[:number], kept, *step.fields[number + 1 :])
-    eliminated = (*step.plan.eliminated, *ordered[places:])
-    seen = (*step.plan.compared, *compared(ranked, places, number))
-    return _Round(fields, replace(step.plan, eliminated=eliminated, compared=seen))
+    eliminated = (*plan.eliminated, *ordered[places:])
+    seen = (*plan.compared, *compared(ranked, places, number))
+    plan = replace(plan, eliminated=eliminated, compared=seen)
+    return (*fields[:number], kept, *fields[number + 1 :]), plan
 
 
-def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
+def _wanted(table: Timetable, fields: Fields, plan: Plan, view: View) -> Plan:
     stage, last = sum(view.now_s >= end_s for end_s in table.ends), len(table.ends) - 1
-    plan = replace(step.plan, stage=min(stage, last), done=stage > last)
+    plan = replace(plan, stage=min(stage, last), done=stage > last)
     if plan.done:
         return plan
-    wanted = _allocations(table, step, view.now_s)
+    wanted = _allocations(table, fields, view.now_s)
     running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
     more = any(track.rounds[0].start_s > view.now_s for track in table.tracks)
     done = not running and not more
@@ -214,15 +196,15 @@ def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
     )
 
 
-def _allocations(table: Timetable, step: _Round, now_s: float) -> Iterator[Allocation]:
+def _allocations(table: Timetable, fields: Fields, now_s: float) -> Iterator[Allocation]:
     """Yield allocations; larger trials come first, as they are the more promising ones."""
     under_way = []
-    for number, (track, now) in enumerate(zip(table.tracks, step.fields, strict=True)):
+    for number, (track, now) in enumerate(zip(table.tracks, fields, strict=True)):
         present = track.rounds[now.round]
         if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:
             under_way.append((-present.gpus, number))
     for gpus, number in sorted(under_way):
-        for name in step.fields[number].members:
+        for name in fields[number].members:
             yield Allocation(name, -gpus, number)
 
 
