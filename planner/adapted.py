@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import inf, nextafter
 
@@ -38,15 +38,6 @@ place.
 """
 NOBODY = ""  # the trial of a place that is empty
 TRIES = 100  # draws for each place that are looked at for a configuration that was not tried
-
-
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """The trials in the places of a new plan."""
-
-    places: dict[str, str]  # place -> its trial
-    new: tuple[NewTrial, ...]
-    out: tuple[str, ...]  # live trials that have no place
 
 
 def renewed(policy: Policy) -> Policy:
@@ -98,17 +89,19 @@ def _places(problem: Problem, memory: Memory) -> dict[str, str] | None:
 def _begin(policy: Policy, problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     """Ask the policy for a plan as at the beginning of a run, and fill its places."""
     begun, after = policy.plan(problem, Memory(), View(view.now_s, view.mode, {}))
-    filled = _fill(problem, begun.new, view)
+    places, new, out = _fill(problem, begun.new, view)
     # ask again: the policy has not seen yet which trials have the places
-    with_new = view.with_new(filled.new)
-    wanted, after = policy.plan(problem, after, _seen(with_new, filled.places))
-    plan = _named(wanted, filled.places)
-    plan = replace(plan, new=filled.new, eliminated=(*filled.out, *plan.eliminated))
-    own: Values = {EXTENDED: problem.extended, PLACES: [*filled.places.values()]}
+    wanted, after = policy.plan(problem, after, _seen(view.with_new(new), places))
+    plan = _named(wanted, places)
+    plan = replace(plan, new=tuple(new), eliminated=(*out, *plan.eliminated))
+    own: Values = {EXTENDED: problem.extended, PLACES: [*places.values()]}
     return plan, holding(memory, {**after.values, **own})
 
 
-def _fill(problem: Problem, asked: Sequence[NewTrial], view: View) -> _Filled:
+def _fill(
+    problem: Problem, asked: Sequence[NewTrial], view: View
+) -> tuple[dict[str, str], list[NewTrial], list[str]]:
+    """Return place -> its trial, the new trials, and the live trials that have no place."""
     live = rank((t for t in view.trials.values() if t.status == "live"), view.mode)
     left = [trial.id for trial in live]
     tried = [trial.config for trial in view.trials.values()]
@@ -125,7 +118,7 @@ def _fill(problem: Problem, asked: Sequence[NewTrial], view: View) -> _Filled:
             filled[place] = made.id
         else:
             filled[place] = NOBODY
-    return _Filled(filled, tuple(new), tuple(left))
+    return filled, new, left
 
 
 def _untried(problem: Problem, asked: Sequence[NewTrial], tried: list[Config]) -> Iterator[Config]:

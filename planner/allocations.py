@@ -7,7 +7,7 @@ No random numbers: a stage's time is the mean over fixed quantiles of its slowes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +48,7 @@ class AllocationTerms:
     cluster: ClusterFacts  # what machines can be had, and how they are billed
     profile: Profile  # how long things take
     in_gpu_s: bool = False  # count cost in GPU-seconds even if GPU time has a price
+    boots: dict[int, float] = field(default_factory=dict, compare=False)  # `boot_of` by count
 
     @cached_property
     def per_gpu_s(self) -> float:
@@ -58,7 +59,7 @@ class AllocationTerms:
     @cached_property
     def per_instance_s(self) -> float:
         """Cost of one instance for one second; 0 if only the GPUs that trials hold are billed."""
-        return self.per_gpu_s * self.cluster.gpus_per_instance if self.per_instance else 0.0
+        return self.per_gpu_s * self.cluster.gpus_per_instance if self.cluster.per_instance else 0.0
 
     @cached_property
     def per_fetch(self) -> float:
@@ -66,11 +67,6 @@ class AllocationTerms:
         if self.in_gpu_s or self.cluster.usd_per_gpu_h <= 0:
             return 0.0
         return self.profile.job.ingress_gb * self.profile.cloud.usd_per_ingress_gb
-
-    @property
-    def per_instance(self) -> bool:
-        """Whether whole instances are billed, and not GPUs while trials hold them."""
-        return self.cluster.per_instance
 
     @cached_property
     def pending_s(self) -> float:
@@ -88,11 +84,6 @@ class AllocationTerms:
         if not counts or boot.mean_s <= 0:
             return [0.0] * len(counts)
         return expected_slowest([Crowd(max(1, count), boot) for count in counts])
-
-    @cached_property
-    def boots(self) -> dict[int, float]:
-        """The answers of `boot_of` so far, by count."""
-        return {}
 
     def boot_of(self, count: int) -> float:
         """Return the expected seconds until the slowest of `count` instances has booted, or 0."""
@@ -170,7 +161,7 @@ def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
             cost += grown * terms.per_fetch
         count = option.instances
         now_s += option.work_s
-        cost += 0.0 if terms.per_instance else option.held_gpu_s * terms.per_gpu_s
+        cost += 0.0 if terms.cluster.per_instance else option.held_gpu_s * terms.per_gpu_s
     cost += give_back(held, count, now_s, terms)
     return Figures(now_s, cost)
 
@@ -233,7 +224,9 @@ class _Stage:
         held = np.array([option.held_gpu_s for option in options])
         by_instances = instances * work_s * terms.per_instance_s
         return _Stage(
-            instances, work_s, by_instances if terms.per_instance else held * terms.per_gpu_s
+            instances,
+            work_s,
+            by_instances if terms.cluster.per_instance else held * terms.per_gpu_s,
         )
 
 
@@ -250,7 +243,7 @@ class _Labels:
     path: Ints  # which option each stage has, shape (rows, stages)
 
     def take(self, rows: Ints) -> _Labels:
-        return _Labels(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return _Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

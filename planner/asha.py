@@ -244,7 +244,7 @@ class Search:
                 self._drawn[bracket] += 1
                 self._changes["drawn"] = [*self._drawn]
                 new.append(NewTrial(self._names.of(sum(self._drawn)), config))
-                self._ladders.enter(new[-1].id, bracket)
+                self._ladders.start(new[-1].id, bracket, 0)
                 self._source.drew(new[-1].id, config)
             else:
                 break

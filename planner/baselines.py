@@ -25,7 +25,7 @@ def _random(problem: Problem) -> list[Track] | Impossible:
     share = cluster.gpus // trials
     gpus = share if params.p_max is None else min(share, params.p_max)
     gpus = max(params.p_min, whole_instances(gpus, problem.gpus_per_instance))
-    return [Track((Round(cluster.start_s, cluster.end_s, trials, gpus),))]
+    return [(Round(cluster.start_s, cluster.end_s, trials, gpus),)]
 
 
 def grid_points(problem: Problem) -> list[Config]:
@@ -59,9 +59,7 @@ def _grid(problem: Problem) -> list[Track] | Impossible:
     starts = [cluster.start_s, *ends[:-1]]
     counts = [points // waves + (i < points % waves) for i in range(waves)]
     return [
-        Track((Round(s, e, n, params.p_min),))
-        for s, e, n in zip(starts, ends, counts, strict=True)
-        if n
+        (Round(s, e, n, params.p_min),) for s, e, n in zip(starts, ends, counts, strict=True) if n
     ]
 
 
@@ -80,7 +78,7 @@ def _e_grid(problem: Problem) -> list[Track] | Impossible:
         if trials >= 1 and half_s >= Fraction(params.t_min_s) and p_max >= params.p_min:
             start, half = problem.start_s, float(half_s)
             look = Round(start, start + half, trials, params.p_min)
-            return [Track((look, Round(start + half, start + 2 * half, 1, p_max)))]
+            return [(look, Round(start + half, start + 2 * half, 1, p_max))]
     both = f"half of the time for one trial on {params.p_min}, half on {p_max} GPUs"
     least_gpu_s = at_least(params.t_min_s * (params.p_min + p_max))
     return Impossible(

@@ -66,10 +66,6 @@ class SearchMemory:
             return 0.0
         return max(0.0, median(self.firsts_s) - median(self.reports_s))
 
-    def name(self, number: int) -> str:
-        """Return the id of the trial that is asked for as number `number`, from 1."""
-        return self.names.of(number)
-
     def look(self, view: View, scaling: Scaling) -> None:
         """Note how long the reports took that were made since the last look."""
         self.asked_s = self.heard_s

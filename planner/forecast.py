@@ -179,7 +179,15 @@ def forecast_stages(
     gpus = np.array([[lane.gpus_per_trial] for some in members for lane in some], dtype=float)
     longest = draws.slowest(crowds)
     first_rows = np.cumsum([0, *(len(some) for some in members[:-1])])
-    clock = _work_clock(grown, np.maximum.reduceat(longest, first_rows), draws, profile)
+    work = np.maximum.reduceat(longest, first_rows)
+    pending, boot = _arrivals(grown, draws, profile)
+    begin, ready, end = np.zeros_like(work), np.zeros_like(work), np.zeros_like(work)
+    now = np.zeros(work.shape[1])
+    for stage in range(len(grown)):  # one that grows waits for its new instances
+        begin[stage] = now + pending[stage]
+        ready[stage] = begin[stage] + boot[stage]
+        now = end[stage] = ready[stage] + work[stage]
+    clock = _Clock(begin, ready, end)
     if not cluster.per_instance:
         gpu_s = (gpus * draws.together(crowds, longest)).sum(axis=0)
     else:
@@ -201,18 +209,6 @@ def lane_crowd(iterations: int, lane: Lanes, cluster: ClusterFacts, profile: Pro
     """Return the times of lanes in one stage, in which trials take turns."""
     each = lane_time(iterations, lane.gpus_per_trial, cluster, profile)
     return Crowd(lane.count, each.times(lane.turns))
-
-
-def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Profile) -> _Clock:
-    """Time one stage after the other; a stage that grows waits for its new instances."""
-    pending, boot = _arrivals(grown, draws, profile)
-    begin, ready, end = np.zeros_like(work), np.zeros_like(work), np.zeros_like(work)
-    now = np.zeros(work.shape[1])
-    for stage in range(len(grown)):
-        begin[stage] = now + pending[stage]
-        ready[stage] = begin[stage] + boot[stage]
-        now = end[stage] = ready[stage] + work[stage]
-    return _Clock(begin, ready, end)
 
 
 def _arrivals(grown: Sequence[int], draws: _Draws, profile: Profile) -> tuple[Samples, Samples]:

@@ -71,7 +71,7 @@ def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Tra
         end_s = start_s + float(until * unit_s)
         rounds.append(Round(begin_s, end_s, trials, _gpus(problem, rung)))
         begin_s = end_s
-    return Track(tuple(rounds))
+    return tuple(rounds)
 
 
 def _gpus(problem: Problem, rung: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from itertools import takewhile
 
@@ -204,14 +204,6 @@ def _grow(
     return True
 
 
-def _best_first(names: Collection[str], view: View) -> list[str]:
-    """Order trials as `rank` does; new ones stand where trials without a report do."""
-    new = [name for name in names if name not in view.trials]
-    ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
-    last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
-    return [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
-
-
 class DeadlineSchedule:
     """ASHA's search, the runs of its trials, and how long things take. It remembers the search, the
     longest time of a trial that no longer runs, and in slots, the smallest free one first, the
@@ -390,7 +382,13 @@ def _allocations(
 ) -> list[Allocation]:
     """List every running trial, best first. Sizes are doubled, as batches have to be split."""
     cluster, problem = setting.cluster, setting.problem
-    order = _best_first(schedule.search.running, view)
+    names = schedule.search.running
+    ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
+    last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
+    new = [
+        name for name in names if name not in view.trials
+    ]  # stand where those without a report do
+    order = [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
     p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
     dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)
     now_s = max(view.now_s, cluster.start_s)

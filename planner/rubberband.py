@@ -160,7 +160,7 @@ def _static_gpus(task: Task) -> list[int]:
     """List all numbers at which some stage gets faster; whole instances where those are paid."""
     cluster = task.terms.cluster
     counts = {gpus for stage in task.stages for gpus in option_gpus(stage, cluster, task.max_gpus)}
-    if task.terms.per_instance:
+    if task.terms.cluster.per_instance:
         size, most = cluster.gpus_per_instance, most_gpus(cluster, task.max_gpus)
         whole = {-(-gpus // size) * size for gpus in counts}
         counts = whole if most is None else {min(gpus, most) for gpus in whole}

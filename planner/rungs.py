@@ -168,16 +168,12 @@ class Ladders:
         idle = (name for name, at in here.items() if at.stood == 0 and at.job == PAUSED)
         self._idle = sorted(idle, reverse=True)
 
-    def enter(self, trial: str, bracket: int) -> None:
-        """Send a new trial to the lowest rung of a bracket."""
-        self._start(trial, bracket, 0)
-
     def enter_idle(self, view: View) -> bool:
         """Send on a trial taken up before it came to any rung. Return False if there is none."""
         while self._idle:
             name = self._idle.pop()
             if view.trials[name].status == "live":
-                self._start(name, 0, 0)
+                self.start(name, 0, 0)
                 return True
         return False
 
@@ -261,7 +257,8 @@ class Ladders:
         allocation = Allocation(name, self._p_min, bracket, until)
         return RungJob(name, bracket, rung, until, number, allocation)
 
-    def _start(self, name: str, bracket: int, rung: int) -> RungJob:
+    def start(self, name: str, bracket: int, rung: int) -> RungJob:
+        """Send a trial to a rung of a bracket."""
         latest = next(reversed(self.running.values()), None)
         job = self._job(name, bracket, rung, 1 if latest is None else latest.number + 1)
         self.running[name] = job
@@ -269,7 +266,7 @@ class Ladders:
         return job
 
     def _send(self, name: str, bracket: int, number: int, view: View) -> None:
-        job = self._start(name, bracket, number)
+        job = self.start(name, bracket, number)
         trial = view.trials[name]
         before = self._brackets[bracket][number - 1].reports
         self._judged[name, bracket, number - 1] = metric_at(trial, before)

@@ -191,7 +191,7 @@ def _new(draft: PlanDraft) -> NewTrial | None:
         chosen, search.kernel = propose(draft.problem, tried, results, search.drawn, search.kernel)
         config = config if chosen is None else chosen
     search.drawn += 1
-    made = NewTrial(search.name(search.drawn), config)
+    made = NewTrial(search.names.of(search.drawn), config)
     draft.new.append(made)
     return made
 

@@ -41,21 +41,8 @@ class Round:
     gpus: int  # GPUs of each trial
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
-    """Rounds that follow each other without a gap, with fewer and fewer trials."""
-
-    rounds: tuple[Round, ...]
-
-    @property
-    def bracket(self) -> Bracket:
-        """The track's trials and GPU-seconds as a bracket."""
-        gpu_s = sum(r.trials * r.gpus * (r.end_s - r.start_s) for r in self.rounds)
-        return Bracket(self.rounds[0].gpus, self.rounds[0].trials, gpu_s)
-
-
-Sampler = Callable[[Problem, int], Iterable[Config]]
-"""Returns as many configurations for a problem as asked for."""
+Track = tuple[Round, ...]  # follow each other without a gap, with fewer and fewer trials
+Sampler = Callable[[Problem, int], Iterable[Config]]  # gives as many as asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +77,23 @@ def by_wall_clock(
         tracks = tracks_of(problem)
         if isinstance(tracks, Impossible):
             return tracks
-        sizes = [track.rounds[0].trials for track in tracks]
+        sizes = [track[0].trials for track in tracks]
         ids = (trial_name(number, len(str(sum(sizes)))) for number in count(1))
         return Timetable(
             tuple(tracks),
             tuple(list(islice(ids, size)) for size in sizes),
-            tuple(sorted({r.end_s for track in tracks for r in track.rounds})),
-            min(track.rounds[0].start_s for track in tracks),
+            tuple(sorted({r.end_s for track in tracks for r in track})),
+            min(track[0].start_s for track in tracks),
         )
 
     def outline(problem: Problem, table: Timetable) -> Outline:
         stages = tuple(_stages(table.tracks))
+        brackets = []
+        for track in table.tracks:
+            gpu_s = sum(r.trials * r.gpus * (r.end_s - r.start_s) for r in track)
+            brackets.append(Bracket(track[0].gpus, track[0].trials, gpu_s))
         return Outline(
-            brackets=tuple(track.bracket for track in table.tracks),
+            brackets=tuple(brackets),
             stages=stages,
             first_round_s=stages[0].end_s - stages[0].start_s,
             adjusted=problem.adjusted,
@@ -118,7 +109,7 @@ def by_wall_clock(
         for number, track in enumerate(table.tracks):
             present = fields[number].round
             # the last round is not followed by another
-            while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
+            while present + 1 < len(track) and view.now_s >= track[present].end_s:
                 present += 1
                 fields, plan = _cut((fields, plan), number, track, present, view)
         return _wanted(table, fields, plan, view), holding(memory, _written(table, fields))
@@ -161,7 +152,7 @@ def _taken_up(table: Timetable, view: View) -> Step:
     fields = tuple(Field(0, names) for names in members)
     step = fields, Plan(eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
     for number, track in enumerate(table.tracks):
-        if present := sum(view.now_s >= r.end_s for r in track.rounds[:-1]):
+        if present := sum(view.now_s >= r.end_s for r in track[:-1]):
             step = _cut(step, number, track, present, view)
     return step
 
@@ -174,7 +165,7 @@ def _cut(step: Step, number: int, track: Track, present: int, view: View) -> Ste
     """Keep the best trials of a track as its field in this round; the others are out."""
     fields, plan = step
     ranked = rank((view.trials[name] for name in fields[number].members), view.mode)
-    ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
+    ordered, places = [trial.id for trial in ranked], track[present].trials
     kept = Field(present, ordered[:places])
     eliminated = (*plan.eliminated, *ordered[places:])
     seen = (*plan.compared, *compared(ranked, places, number))
@@ -189,7 +180,7 @@ def _wanted(table: Timetable, fields: Fields, plan: Plan, view: View) -> Plan:
         return plan
     wanted = _allocations(table, fields, view.now_s)
     running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
-    more = any(track.rounds[0].start_s > view.now_s for track in table.tracks)
+    more = any(track[0].start_s > view.now_s for track in table.tracks)
     done = not running and not more
     return replace(
         plan, allocations=running, ask_at_s=table.ends[stage], ask_on_end=False, done=done
@@ -200,7 +191,7 @@ def _allocations(table: Timetable, fields: Fields, now_s: float) -> Iterator[All
     """Yield allocations; larger trials come first, as they are the more promising ones."""
     under_way = []
     for number, (track, now) in enumerate(zip(table.tracks, fields, strict=True)):
-        present = track.rounds[now.round]
+        present = track[now.round]
         if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:
             under_way.append((-present.gpus, number))
     for gpus, number in sorted(under_way):
@@ -210,7 +201,7 @@ def _allocations(table: Timetable, fields: Fields, now_s: float) -> Iterator[All
 
 def _stages(tracks: Sequence[Track]) -> Iterator[Stage]:
     """Yield the stages: from each moment at which something changes to the next."""
-    rounds = [r for track in tracks for r in track.rounds]
+    rounds = [r for track in tracks for r in track]
     ends = sorted({r.end_s for r in rounds})
     start = min(r.start_s for r in rounds)
     for end in ends:

@@ -187,11 +187,13 @@ def _lengths(problem: Problem) -> list[float]:
 
 
 def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
-    params, size = problem.params, problem.gpus_per_instance
+    params, size, most = problem.params, problem.gpus_per_instance, problem.planned.max_gpus
     begins_s, left_gpu_s, first = problem.start_s, problem.planned.budget_gpu_s, 0
     for number, length_s in enumerate(lengths):
         last = number == len(lengths) - 1
-        gpus = _whole(problem, left_gpu_s / (len(lengths) - number) / length_s, down=last)
+        exact = left_gpu_s / (len(lengths) - number) / length_s / size
+        count = max(-(-params.p_min // size), int(exact + (0.0 if last else 0.5)))
+        gpus = size * (count if most is None else min(count, most // size))
         room = places(gpus, params.p_min, size)
         if number == 0:
             first = room if params.trials is None else min(room, params.trials)
@@ -199,12 +201,6 @@ def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
         round_ = ElasticRound(begins_s, begins_s + length_s, gpus, trials)
         yield from _parts(round_) if last else (round_,)
         begins_s, left_gpu_s = round_.end_s, left_gpu_s - round_.gpu_s
-
-
-def _whole(problem: Problem, gpus: float, *, down: bool) -> int:
-    size, most = problem.gpus_per_instance, problem.planned.max_gpus
-    count = max(-(-problem.params.p_min // size), int(gpus / size + (0.0 if down else 0.5)))
-    return size * (count if most is None else min(count, most // size))
 
 
 def _parts(last: ElasticRound) -> Iterator[ElasticRound]:

@@ -5,9 +5,9 @@ seed determine the run to the last bit.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from msgspec import structs
 
@@ -25,9 +25,9 @@ from seerd.planner.model import (
 )
 from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, Profile, Scaling
-from seerd.planner.space import Config, Space
+from seerd.planner.space import Space
 from seerd.planner.trial_ids import job_of
-from seerd.sim.behaviour import Behaviour
+from seerd.sim.behaviour import Behaviour, UnitTime
 from seerd.sim.curves import Curves
 from seerd.sim.world import World
 
@@ -163,9 +163,13 @@ def run(setting: Setting, problem: Problem, seed: int) -> Outcome | Impossible:
     facts = facts_of(setting, problem, seed)
     if isinstance(facts, Impossible):
         return facts
-    world = World(facts, behaviour_of(setting), seed=seed)
-    with _uncollected():
+    world, enabled = World(facts, behaviour_of(setting), seed=seed), gc.isenabled()
+    gc.disable()  # the collector would visit all trials again and again for nothing
+    try:
         return outcome_of(setting, world, world.run())
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def facts_of(setting: Setting, problem: Problem, seed: int) -> RunFacts | Impossible:
@@ -191,18 +195,6 @@ def seeded(problem: Problem, seed: int) -> Problem:
     return replace(problem, params=replace(problem.params, seed=seed), jobs=jobs)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Turn off the garbage collector, which would visit all trials again and again for nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def behaviour_of(setting: Setting) -> Behaviour:
     """Derive how trials and the cloud behave; nothing takes time on an instant cluster."""
     behaviours = {job.id: _job_behaviour(setting, job) for job in setting.jobs}
@@ -215,7 +207,7 @@ def _job_behaviour(setting: Setting, job: JobSetting) -> Behaviour:
     instant = setting.cluster.instant
     return Behaviour(
         metric=job.curves.at,
-        unit_s=_UnitTime(job.curves, times.scaling),
+        unit_s=_unit_time(job.curves, times.scaling),
         most_reports=job.curves.epochs,
         saves_every_s=0.0 if instant else SAVES_EVERY_S,
         pending=NONE if instant else cloud.pending,
@@ -233,20 +225,14 @@ def _job_behaviour(setting: Setting, job: JobSetting) -> Behaviour:
     )
 
 
-class _UnitTime:
-    """The seconds of a recorded curve, times lambda(gpus of the file) / lambda(gpus)."""
+def _unit_time(curves: Curves, scaling: Scaling) -> UnitTime:
+    """Return the seconds of a recorded curve, times lambda(gpus of the file) / lambda(gpus)."""
 
-    def __init__(self, curves: Curves, scaling: Scaling) -> None:
-        self._curves = curves
-        self._scaling = scaling
-        self._recorded = scaling.speed(curves.gpus)
-        self._factors: dict[int, float] = {}
+    @cache
+    def factor(gpus: int) -> float:
+        return scaling.speed(curves.gpus) / scaling.speed(gpus)
 
-    def __call__(self, config: Config, report: int, gpus: int) -> float:
-        factor = self._factors.get(gpus)
-        if factor is None:
-            factor = self._factors[gpus] = self._recorded / self._scaling.speed(gpus)
-        return self._curves.unit_s(config, report) * factor
+    return lambda config, report, gpus: curves.unit_s(config, report) * factor(gpus)
 
 
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:

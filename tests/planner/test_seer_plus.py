@@ -15,7 +15,7 @@ from seerd.planner.draft import PATIENCE, settled
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import Outline, Plan, PolicyParams, View
 from seerd.planner.profile import BUNDLED, LINEAR, JobProfile, Latency, Scaling
-from seerd.planner.seer_plus import MAKES_ROOM, SEER_PLUS, outline
+from seerd.planner.seer_plus import MAKES_ROOM, SEER_PLUS
 from seerd.planner.windows import FINALISTS, FIRST, LAST, Windows, first_look, windows_of
 from seerd.planning.expected import expected
 
@@ -302,7 +302,7 @@ def test_what_may_be_expected_is_about_what_comes(
 ) -> None:
     run = world(gpus, deadline_s, **params).run()
     made = run.policy.problem
-    planned = outline(made)
+    planned = SEER_PLUS.outline(made)
     assert isinstance(planned, Outline)
     found = expected(made, planned, JobProfile(Latency(1.0, 1.0), start=Latency(0.5, 0.5)))
     assert 0.5 < found.trials / len(run.trials) < 1.8
