@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.drawn import Drawn
+from bench.testbed.checked_world import SteppedWorld
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, release_s
@@ -15,7 +16,6 @@ from seerd.core.state import State
 from seerd.planner.forecast import forecast_outline
 from seerd.planner.model import Limits, Outline, Problem
 from seerd.sim.setting import METRIC
-from seerd.sim.world import World
 
 TIMERS_S = 0.05
 """A limit counts as the cause of an end so shortly before it."""
@@ -139,7 +139,7 @@ def audited(drawn: Drawn, problem: Problem, outline: Outline) -> Account:
     )
 
 
-def _world(drawn: Drawn, problem: Problem) -> World:
+def _world(drawn: Drawn, problem: Problem) -> SteppedWorld:
     facts = RunFacts(
         run=f"audited-{drawn.number}",
         name="audited",
@@ -148,7 +148,7 @@ def _world(drawn: Drawn, problem: Problem) -> World:
         problem=problem,
         cluster=drawn.setting.cluster,
     )
-    return World(facts, drawn.behaviour, seed=drawn.number)
+    return SteppedWorld(facts, drawn.behaviour, seed=drawn.number)
 
 
 def allowed_gpu_s(limits: Limits, usd_per_gpu_h: float) -> float:
@@ -177,7 +177,7 @@ def _all_at_once(outline: Outline, limits: Limits, size: int) -> bool:
     )
 
 
-def _run_until_closing(world: World) -> _Closing:
+def _run_until_closing(world: SteppedWorld) -> _Closing:
     world.begin()
     while world.state.phase is RunPhase.RUNNING:
         world.turn()

@@ -106,7 +106,7 @@ def option_gpus(
     more, and the fewest on which all have had one GPU after 1, 2, ... turns.
     """
     size, trials = cluster.gpus_per_instance, stage.trials
-    most = most_gpus(cluster, max_gpus)
+    most = cluster.most_gpus(max_gpus)
     turns = {-(-trials // turn) for turn in range(1, trials + 1)}
     widest = min(WIDEST, stage.p_max or WIDEST)
     multiples = {
@@ -115,14 +115,6 @@ def option_gpus(
         if share(trials, trials * each, size, stage.p_max) == each
     }
     return tuple(sorted(gpus for gpus in turns | multiples if most is None or gpus <= most))
-
-
-def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
-    """Return the most GPUs that may be held at one moment; None: any number."""
-    if cluster.max_instances is None:
-        return max_gpus
-    by_instances = cluster.max_instances * cluster.gpus_per_instance
-    return by_instances if max_gpus is None else min(max_gpus, by_instances)
 
 
 def options(stage: WorkStage, gpus: Iterable[int], terms: AllocationTerms) -> tuple[Option, ...]:
@@ -222,12 +214,10 @@ class _Stage:
         instances = np.array([option.instances for option in options], dtype=np.int64)
         work_s = np.array([option.work_s for option in options])
         held = np.array([option.held_gpu_s for option in options])
-        by_instances = instances * work_s * terms.per_instance_s
-        return _Stage(
-            instances,
-            work_s,
-            by_instances if terms.cluster.per_instance else held * terms.per_gpu_s,
-        )
+        cost = instances * work_s * terms.per_instance_s
+        if not terms.cluster.per_instance:
+            cost = held * terms.per_gpu_s
+        return _Stage(instances, work_s, cost)
 
 
 @dataclass(frozen=True, slots=True)

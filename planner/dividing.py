@@ -206,7 +206,7 @@ def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
 
 
 def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
-    """Give step after step to the job that will have had least for its weight."""
+    """Give step after step to the job that will have had least for its weight, or the heavier."""
     shares, weights = {c.job: 0 for c in claims}, {c.job: c.weight for c in claims}
     while able := [offer.job for offer in _able(gpus, claims, shares) if offer.open]:
 

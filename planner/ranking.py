@@ -30,8 +30,8 @@ RankKey = tuple[int, float, str]
 
 
 def metric_at(trial: Tried, reports: int) -> float | None:
-    """Return the metric of report `reports` or the nearest one, the earlier of two; None: not
-    finite.
+    """Return the metric of report `reports` or the nearest one, the earlier of two; None: it is not
+    finite, or there is none.
     """
     after = None
     for report in reversed(trial.history):
@@ -43,7 +43,7 @@ def metric_at(trial: Tried, reports: int) -> float | None:
 
 
 def seconds_per_report(trial: Tried, reports: int) -> float | None:
-    """Return the median seconds of its reports up to number `reports`, or None."""
+    """Return the median seconds of its reports up to number `reports`; None: fewer than two."""
     made = [report for report in trial.history if report.reports <= reports]
     paces = [
         (after.at_s - before.at_s) / (after.reports - before.reports)

@@ -20,7 +20,6 @@ from seerd.planner.allocations import (
     Figures,
     Option,
     expected,
-    most_gpus,
     option_gpus,
     options,
     search,
@@ -161,7 +160,7 @@ def _static_gpus(task: Task) -> list[int]:
     cluster = task.terms.cluster
     counts = {gpus for stage in task.stages for gpus in option_gpus(stage, cluster, task.max_gpus)}
     if task.terms.cluster.per_instance:
-        size, most = cluster.gpus_per_instance, most_gpus(cluster, task.max_gpus)
+        size, most = cluster.gpus_per_instance, cluster.most_gpus(task.max_gpus)
         whole = {-(-gpus // size) * size for gpus in counts}
         counts = whole if most is None else {min(gpus, most) for gpus in whole}
     return sorted(counts)

@@ -56,7 +56,7 @@ class Space:
         )
 
     def fixed(self, values: Config) -> Space:
-        """Return the space in which these parameters have these values, and such rows."""
+        """Return the space in which these parameters have these values; such rows stay."""
         parameters = tuple(
             replace(p, choices=(values[p.name],)) if p.name in values else p
             for p in self.parameters
@@ -69,7 +69,7 @@ class Space:
         return all(constraint(text).met(config) for text in self.constraints)
 
     def defaults(self) -> Config:
-        """Return every active parameter's default, or if forbidden `sample` of seed 0."""
+        """Return every active parameter's default, or if forbidden what `sample` draws."""
         config = self._filled(lambda parameter: parameter.default())
         return config if self.allows(config) else self.sample(random.Random(0))
 

@@ -78,7 +78,7 @@ def highest(names: Iterable[str]) -> int:
 
 
 def same_trial(name: str, other: str) -> bool:
-    """Return whether a user who writes `other` means this trial: t3 and 3 are t0003."""
+    """Return whether a user who writes `other` means it: 3 and t3 are t0003, J.t3 J.t0003."""
     if name == other:
         return True
     digits = own_id(other).lstrip("t").lstrip("0")

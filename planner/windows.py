@@ -159,7 +159,8 @@ class ElasticRound:
 @per_problem
 def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
     """Divide time and GPUs into rounds; none where idle GPUs cost nothing, there is much time, the
-    budget pays for all GPUs or for hardly any, or a trial that makes room begins anew.
+    budget pays for all GPUs or for hardly any, a job has a part of an instance, or a trial that
+    makes room begins anew.
     """
     limits, params, most = problem.planned, problem.params, problem.planned.max_gpus
     enough = most is not None and limits.budget_gpu_s >= most * limits.deadline_s

@@ -70,8 +70,27 @@ class Fleet(SimulatedFleet):
         return [structs.replace(fact, at=now_s) for fact in facts]
 
 
-class World(SimulatedWorld):
-    """Simulates a run to its end, step by step if asked for."""
+class SteppedWorld(SimulatedWorld):
+    """Simulates a run step by step."""
+
+    def begin(self) -> None:
+        """Start the run."""
+        start_s = 0.0 if self._instant else START_S
+        self.at(start_s, lambda: self.tell(events.RunStarted(at=self.now, facts=self.facts)))
+
+    def run_on(self) -> State:
+        """Simulate the rest of the run."""
+        while not self.state.finished:
+            self._heap.turn()
+        return self.state
+
+    def turn(self) -> None:
+        """Run the next action."""
+        self._heap.turn()
+
+
+class World(SteppedWorld):
+    """Simulates a run to its end, with faults and checks."""
 
     fleet_type = Fleet
     fleet: Fleet
@@ -91,26 +110,6 @@ class World(SimulatedWorld):
         self._kill_after = set(kill_after)
         self._incarnation = 0
         super().__init__(facts, behaviour, seed=seed)
-
-    def run(self) -> State:
-        """Simulate the run from its start to its end."""
-        self.begin()
-        return self.run_on()
-
-    def begin(self) -> None:
-        """Start the run."""
-        start_s = 0.0 if self._instant else START_S
-        self.at(start_s, lambda: self.tell(events.RunStarted(at=self.now, facts=self.facts)))
-
-    def run_on(self) -> State:
-        """Simulate the rest of the run."""
-        while not self.state.finished:
-            self._heap.turn()
-        return self.state
-
-    def turn(self) -> None:
-        """Run the next action."""
-        self._heap.turn()
 
     def _handle(self, batch: tuple[events.AnyEvent, ...]) -> None:
         if not self.up:

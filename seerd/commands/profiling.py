@@ -13,7 +13,6 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
 from seerd.planner.model import ClusterFacts
-from seerd.planning.facts import most_gpus
 from seerd.planning.measured import measured
 from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
@@ -36,7 +35,7 @@ def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> 
     """
     limits = spec.limits
     if not budget_given and not cluster.per_instance:
-        budget_gpu_s = (limits.deadline_s or 0.0) * (most_gpus(None, cluster) or 0)
+        budget_gpu_s = (limits.deadline_s or 0.0) * (cluster.most_gpus(None) or 0)
         limits = replace(limits, budget_gpu_s=budget_gpu_s)
     name = spec.name[: LONGEST_NAME - len(SUFFIX)] + SUFFIX
     return replace(spec, name=name, policy=replace(spec.policy, name="profile"), limits=limits)

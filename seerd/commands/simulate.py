@@ -28,7 +28,7 @@ from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.profile import Profile, parse_scaling
-from seerd.planning.facts import budget_of, most_gpus, with_t_min
+from seerd.planning.facts import budget_of, with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for
@@ -183,7 +183,7 @@ def limits_of(
         limits = replace(limits, cost_usd=_read("--cost", parse_money, asked.cost))
     deadlines = _list("--deadline", parse_duration, asked.deadline, limits.deadline_s)
     budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(limits, cluster))
-    most = most_gpus(asked.max_gpus or limits.max_gpus, cluster)
+    most = cluster.most_gpus(asked.max_gpus or limits.max_gpus)
     return tuple(
         Limits(deadline_s, budget, most, limits.cost_usd)
         for deadline_s in deadlines

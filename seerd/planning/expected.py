@@ -24,12 +24,7 @@ class Expectation:
     reports: int  # reports that the best one will make
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of the best trial's time: its GPUs, and for how many seconds it has them."""
-
-    gpus: int
-    lasts_s: float
+Part = tuple[int, float]  # of the best trial's time: its GPUs, and for how many seconds
 
 
 def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
@@ -50,16 +45,16 @@ def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation
     cluster = fixed_cluster(problem)
     if rounds_of(problem) or isinstance(cluster, Impossible):
         parts = [
-            _Part(max(g.gpus_per_trial for g in stage.groups), stage.end_s - stage.start_s)
+            (max(g.gpus_per_trial for g in stage.groups), stage.end_s - stage.start_s)
             for stage in outline.stages
         ]
         return Expectation(outline.trials, _no_more(problem, _made(problem, parts, job)))
     look = first_look(problem.params, View(0.0, "max", {}))
     windows = windows_of(problem, cluster, look, job.report.p50_s, problem.params.max_reports)
     first_s = windows.ends_s(0)
-    first = _made(problem, [_Part(problem.params.p_min, first_s - windows.start_s)], job)
+    first = _made(problem, [(problem.params.p_min, first_s - windows.start_s)], job)
     rest = [
-        _Part(problem.params.p_min, windows.ends_s(windows.last - 1) - first_s),
+        (problem.params.p_min, windows.ends_s(windows.last - 1) - first_s),
         *_last(problem, cluster, windows),
     ]
     reports = min(windows.rungs[-1], first) + _made(problem, rest, job)
@@ -79,7 +74,7 @@ def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobPr
     return tried if params.trials is None else min(tried, params.trials)
 
 
-def _last(problem: Problem, cluster: FixedCluster, windows: Windows) -> Iterator[_Part]:
+def _last(problem: Problem, cluster: FixedCluster, windows: Windows) -> Iterator[Part]:
     now_s, least = windows.ends_s(windows.last - 1), problem.params.p_min
     while now_s < windows.end_s:
         finalists, ends_s = windows.finalists(now_s), windows.changes_s(now_s)
@@ -87,18 +82,18 @@ def _last(problem: Problem, cluster: FixedCluster, windows: Windows) -> Iterator
         if finalists > 1:
             most = min(most, max(least, problem.gpus_per_instance))
         allowed = [gpus for gpus in sizes(problem, cluster.gpus) if gpus <= most]
-        yield _Part(max(allowed), ends_s - now_s)
+        yield max(allowed), ends_s - now_s
         now_s = ends_s
 
 
-def _made(problem: Problem, parts: list[_Part], job: JobProfile) -> float:
+def _made(problem: Problem, parts: list[Part], job: JobProfile) -> float:
     """Estimate how many reports are made; a start comes first wherever the GPUs change."""
     made, before = 0.0, 0
-    for part in parts:
-        start_s = job.start.p50_s if part.gpus != before else 0.0
-        trains_s = max(0.0, part.lasts_s - start_s)
-        made += trains_s * problem.scaling.speed(part.gpus) / job.report.p50_s
-        before = part.gpus
+    for gpus, lasts_s in parts:
+        start_s = job.start.p50_s if gpus != before else 0.0
+        trains_s = max(0.0, lasts_s - start_s)
+        made += trains_s * problem.scaling.speed(gpus) / job.report.p50_s
+        before = gpus
     return made
 
 

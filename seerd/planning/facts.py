@@ -131,12 +131,6 @@ def earlier_notes(params: PolicyParams) -> tuple[str, ...]:
     return (f"{known}: the best configurations are tried again first, and {learns}",)
 
 
-def most_gpus(limit: int | None, cluster: ClusterFacts) -> int | None:
-    """Return the most GPUs at one moment, by the limit and the cluster; None: any number."""
-    all_gpus = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
-    return min((most for most in (limit, all_gpus) if most is not None), default=None)
-
-
 def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
     """Return the budget in GPU-seconds: as given, else what the money pays for; None: none."""
     if limits.budget_gpu_s is None and limits.cost_usd is not None and cluster.usd_per_gpu_h > 0:
@@ -149,7 +143,7 @@ def limits_of(limits: SpecLimits, cluster: ClusterFacts) -> Limits:
     return Limits(
         deadline_s=_needed(limits.deadline_s, "--deadline"),
         budget_gpu_s=_needed(budget_of(limits, cluster), "--budget"),
-        max_gpus=most_gpus(limits.max_gpus, cluster),
+        max_gpus=cluster.most_gpus(limits.max_gpus),
         cost_usd=limits.cost_usd,
     )
 

@@ -16,7 +16,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes, work_stages
-from seerd.planning.facts import earlier_notes, most_gpus, problem_of, shared_problem, target_notes
+from seerd.planning.facts import earlier_notes, problem_of, shared_problem, target_notes
 from seerd.planning.planned import Planned, closing_of, others, plan_for, warnings
 from seerd.planning.profiles import profile_for
 from seerd.shell.home import Home
@@ -73,7 +73,7 @@ def elastic_plan(
     measured = max(gpus for gpus, _ in profile.job.scaling.points)
     p_max = spec.policy.p_max or (measured if measured > 1 else None)
     stages = work_stages(sha_rungs(spec.policy), p_max)
-    most = most_gpus(spec.limits.max_gpus, cluster)
+    most = cluster.most_gpus(spec.limits.max_gpus)
     task = _Task(spec.policy, stages, cluster, profile, most)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
     search = _cheapest if minimize == "cost" else _fastest

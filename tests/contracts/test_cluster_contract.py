@@ -21,7 +21,6 @@ from seerd.backends.by_name import by_name
 from seerd.commands.profiling import profiling_spec
 from seerd.errors import UsageError
 from seerd.planning import plans
-from seerd.planning.facts import most_gpus
 from seerd.planning.machine import this_machine
 from seerd.registry import BACKENDS
 from seerd.runs import clusters, runs, wiring
@@ -128,7 +127,7 @@ def test_what_is_offered_is_what_is_quoted(made: Made) -> None:
     assert len(unasked.machine_types) == 1
     facts = unasked.facts
     assert facts.gpus_per_instance == made.gpus
-    assert most_gpus(None, facts) == made.most
+    assert facts.most_gpus(None) == made.most
     assert bool(quoted.owner) == bool(facts.usd_per_gpu_h) == made.spec.cluster.rented
 
 

@@ -23,7 +23,6 @@ from seerd.core.events import JobStopAsked, RunResumed, StopAsked
 from seerd.core.ledger import LOST
 from seerd.core.step import step
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, UsageError
-from seerd.planner.allocations import most_gpus
 from seerd.runs import reading, runs
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal, damaged
@@ -272,7 +271,7 @@ def test_what_may_have_been_spent_in_the_lost_part_counts(facts: MakeFacts) -> N
     world = World(facts(), Behaviour(metric=lambda config, epoch: float(epoch)))
     world.begin()
     state = world.state
-    most = most_gpus(state.facts.cluster, state.facts.problem.limits.max_gpus) or 0
+    most = state.facts.cluster.most_gpus(state.facts.problem.limits.max_gpus) or 0
     while not 0 < (held := sum(charge.gpus for charge in state.ledger.open.values())) < most:
         world.turn()
     now, before = state.now, state.ledger.spent_gpu_s(state.now + 10)
