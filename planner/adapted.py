@@ -1,5 +1,6 @@
 """Policies by the clock where limits are extended (`renewed`), or whole instances are paid
-(`open_ended`); the policies know nothing of either.
+(`open_ended`), and by progress where a stopped trial begins anew (`unpaused`). The policies know
+nothing of it.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ NOTE = "no trial is paused: each trains until it ends, or is out since others ar
 
 
 def unpaused(policy: Policy) -> Policy:
-    """Let trials train on that the policy would pause, if they would begin anew."""
+    """Let trials train on that the policy would pause, if they would begin anew. One is out, for
+    good, once another trial needs its GPUs and it is not among the best 1/eta at its rung.
+    """
     cache = IndexCache[Memory]()
 
     def outline(problem: Problem) -> Outline | Impossible:

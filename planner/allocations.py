@@ -290,7 +290,14 @@ def _rest(stages: Sequence[_Stage], rates: Floats) -> Floats:
 def search(
     tables: Sequence[Sequence[Option]], terms: AllocationTerms, aim: Aim, width: int = WIDTH
 ) -> Optimum | None:
-    """Find the best choice within the limits, or None; `width`: most beginnings that are kept."""
+    """Find the best choice within the limits, or None, stage after stage; RubberBand (section 4.3)
+    searches greedily instead.
+
+    The beginning of a plan is dropped only if another one holds as much and is no worse, or if for
+    some exchange rate between time and cost it cannot stay within both limits: the endings' best
+    time and cost at that rate, without boot times, bound from below what any real ending takes
+    (Lagrangian relaxation). Only beyond `width` beginnings are the least promising dropped as well.
+    """
     stages = [_Stage.of(table, terms) for table in tables]
     bounds = _Bounds.of(stages, aim)
     none, no_instances = np.zeros((1, len(stages))), np.zeros((1, len(stages)), dtype=np.int64)

@@ -23,7 +23,9 @@ FROZEN_AFTER = 10  # s of section 4.4: greedy is frozen after so many steps with
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one job would do with the next share."""
+    """What one job would do with the next share. Offers are in the order in which jobs came; among
+    equal ones the first is chosen; None if no job has a further step. Larger results are better.
+    """
 
     job: str
     bound: float = 0.0  # the largest upper bound among the results that its next step may lead to

@@ -62,7 +62,9 @@ def moments(latency: Latency) -> Moments:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Independent times with the same distribution."""
+    """Independent times with the same distribution, as log-normals: the slowest of n is drawn from
+    F(x)^n, the sum of the others, which cannot be slower, from their mean and variance given that.
+    """
 
     count: int
     time: Moments  # mean and variance of each

@@ -1,5 +1,6 @@
 """One job's part of a run: what its own policy sees, remembers, answers and plans with, as if the
-run were its own. The same terms make the same problem object, so that caches find it.
+run were its own; and what is remembered of how jobs share a run (`ShareTable`). The same terms make
+the same problem object, so that caches find it.
 """
 
 from __future__ import annotations

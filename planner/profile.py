@@ -1,4 +1,4 @@
-"""How long things take in a training job and in a cloud, as distributions."""
+"""How long things take in a training job and in a cloud, as distributions, and by GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Throughput by number of GPUs. Raises `ValueError` for points other than these."""
+    """lambda(p): how many times as fast a trial trains on p GPUs as on one (SEER section 3.1,
+    RubberBand section 4.1). Between two points it follows the power law through both; beyond the
+    last one that of the last two, but never above linear, and never falling. Raises `ValueError`
+    for points other than these.
+    """
 
     # (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0)
     points: tuple[tuple[int, float], ...]

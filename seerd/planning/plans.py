@@ -54,7 +54,8 @@ class _Task:
 def elastic_plan(
     spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize
 ) -> Planned:
-    """Plan successive halving with the GPUs for each stage that `minimize` asks for.
+    """Plan successive halving with the GPUs for each stage that `minimize` asks for (RubberBand).
+    The limit is kept at the 95th percentile of the forecast, where the paper keeps it in the mean.
 
     Raises `UsageError` for what cannot be planned like this, `LimitsError` if no allocation keeps
     the limits.

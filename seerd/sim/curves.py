@@ -264,7 +264,13 @@ DIVERGES = 0.85
 
 
 def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curves:
-    """Make `CONFIGS` curves, with metrics from 0 to 1. `report_s`: of a report on one GPU."""
+    """Make up `CONFIGS` curves, with metrics from 0 to 1, for a script that was not run yet.
+    `report_s`: of a report on one GPU.
+
+    A final value falls with the distance from a hidden best point; with a large value of its first
+    parameter a configuration diverges. The way there is a power law with noise (Domhan et al.,
+    IJCAI '15).
+    """
     rng = random.Random(f"synthetic {seed}")
     configs = tuple(space.sample(rng) for _ in range(CONFIGS))
     at = np.array([[_share(p, config) for p in space.parameters] for config in configs])
