@@ -110,65 +110,45 @@ def _computed(node: ast.expr, levels: int) -> Compute:
     """Return the function that computes a node. Raises `ValueError` for one that is not allowed."""
     if levels == 0:
         raise ValueError(f"more than {DEEPEST} levels of parentheses and operators")
-    make = _MAKE.get(type(node))
-    if make is None:
-        raise _refused(node)
-    return make(node, levels - 1)
-
-
-def _refused(node: ast.expr) -> ValueError:
-    return ValueError(
+    below = levels - 1
+    match node:
+        case ast.Constant(bool() | int() | float() | str() as value):
+            return lambda config: value
+        case ast.Name(name):
+            return _name(name)
+        case ast.BinOp(first, op, second) if type(op) in ARITHMETIC:
+            apply = ARITHMETIC[type(op)]
+            left, right = _computed(first, below), _computed(second, below)
+            return lambda config: apply(_number(left(config)), _number(right(config)))
+        case ast.UnaryOp(ast.Not(), inner):
+            operand = _computed(inner, below)
+            return lambda config: not operand(config)
+        case ast.UnaryOp(op, inner) if type(op) in SIGNS:
+            sign, operand = SIGNS[type(op)], _computed(inner, below)
+            return lambda config: sign(_number(operand(config)))
+        case ast.BoolOp(op, values):
+            parts = [_computed(part, below) for part in values]
+            joined = all if isinstance(op, ast.And) else any
+            return lambda config: joined(bool(part(config)) for part in parts)
+        case ast.Compare() if all(type(sign) in COMPARISONS for sign in node.ops):
+            return _comparison(node, below)
+        case ast.Call(ast.Name(name), _, []) if name in FUNCTIONS:
+            return _call(node, name, below)
+    raise ValueError(
         f"{ast.unparse(node):.80} is not allowed: parameters, numbers, texts, comparisons, "
         "+ - * / // % **, and, or, not, min, max and abs are"
     )
 
 
-def _constant(node: ast.Constant, levels: int) -> Compute:
-    value = node.value
-    if not isinstance(value, bool | int | float | str):
-        raise _refused(node)
-    return lambda config: value
-
-
-def _name(node: ast.Name, levels: int) -> Compute:
-    name = node.id
+def _name(name: str) -> Compute:
     if name in FUNCTIONS:
         raise ValueError(f"{name} is a function: {name}(...)")
-    if name in WORDS:
-        return lambda config: WORDS[name]
-    return lambda config: config[name]
-
-
-def _arithmetic(node: ast.BinOp, levels: int) -> Compute:
-    apply = ARITHMETIC.get(type(node.op))
-    if apply is None:
-        raise _refused(node)
-    left, right = _computed(node.left, levels), _computed(node.right, levels)
-    return lambda config: apply(_number(left(config)), _number(right(config)))
-
-
-def _unary(node: ast.UnaryOp, levels: int) -> Compute:
-    operand = _computed(node.operand, levels)
-    if isinstance(node.op, ast.Not):
-        return lambda config: not operand(config)
-    apply = SIGNS.get(type(node.op))
-    if apply is None:
-        raise _refused(node)
-    return lambda config: apply(_number(operand(config)))
-
-
-def _logic(node: ast.BoolOp, levels: int) -> Compute:
-    parts = [_computed(part, levels) for part in node.values]
-    joined = all if isinstance(node.op, ast.And) else any
-    return lambda config: joined(bool(part(config)) for part in parts)
+    return (lambda config: WORDS[name]) if name in WORDS else (lambda config: config[name])
 
 
 def _comparison(node: ast.Compare, levels: int) -> Compute:
     operands = [_computed(part, levels) for part in (node.left, *node.comparators)]
-    signs = [COMPARISONS.get(type(sign)) for sign in node.ops]
-    compares = [sign for sign in signs if sign is not None]
-    if len(compares) < len(signs):
-        raise _refused(node)
+    compares = [COMPARISONS[type(sign)] for sign in node.ops]
 
     def compute(config: Config) -> bool:
         values = [operand(config) for operand in operands]
@@ -178,10 +158,7 @@ def _comparison(node: ast.Compare, levels: int) -> Compute:
     return compute
 
 
-def _call(node: ast.Call, levels: int) -> Compute:
-    name = node.func.id if isinstance(node.func, ast.Name) else ""
-    if name not in FUNCTIONS or node.keywords:
-        raise _refused(node)
+def _call(node: ast.Call, name: str, levels: int) -> Compute:
     if len(node.args) != 1 if name == "abs" else len(node.args) < 2:
         needed = "one argument" if name == "abs" else "two arguments or more"
         raise ValueError(f"{ast.unparse(node)}: {name} takes {needed}")
@@ -194,14 +171,3 @@ def _number(value: Value) -> float:
     if isinstance(value, str | tuple):
         raise TypeError(f"{value!r:.80} is no number")
     return float(value)
-
-
-_MAKE: dict[type[ast.expr], Callable[..., Compute]] = {
-    ast.Constant: _constant,
-    ast.Name: _name,
-    ast.BinOp: _arithmetic,
-    ast.UnaryOp: _unary,
-    ast.BoolOp: _logic,
-    ast.Compare: _comparison,
-    ast.Call: _call,
-}

@@ -162,7 +162,7 @@ class FromCandidates(AtRandom):
         untried[list(self._at.values())] = False
         guess = number < len(self._problem.params.start) or added_for(self._problem, number)
         if guess or not untried.any():
-            return draws(self._problem)[number]
+            return self._draws[number]
         with one_thread():
             step = len(self._at) + 1
             bounds = upper_bounds(self._belief(mode), *self._width(step))
@@ -185,7 +185,12 @@ class FromCandidates(AtRandom):
     def _belief(self, mode: Mode) -> Posterior:
         """Return the posterior in standard deviations of the results; larger is better."""
         results = [(self._at[t], self._results[t]) for t in sorted(self._at) if t in self._results]
-        results += self._earlier()
+        reports = _reports(self._problem)
+        results += [
+            (self._place[key], metric_at(trial, reports))
+            for trial in self._problem.params.earlier
+            if (key := key_of(trial.config)) in self._place
+        ]
         sign = 1 if mode == "max" else -1
         finite = [sign * result for _, result in results if result is not None]
         worst = min(finite, default=0.0)
@@ -195,14 +200,6 @@ class FromCandidates(AtRandom):
             at = self._at[trial]
             posterior = posterior.observed(at, float(posterior.mean[at]))
         return posterior
-
-    def _earlier(self) -> list[tuple[int, float | None]]:
-        reports = _reports(self._problem)
-        return [
-            (self._place[key], metric_at(trial, reports))
-            for trial in self._problem.params.earlier
-            if (key := key_of(trial.config)) in self._place
-        ]
 
     def _width(self, step: int) -> tuple[float, Floats]:
         """Return beta_t and the costs, in seconds per report, as far as they were seen."""

@@ -60,20 +60,6 @@ class _Attempt:
     # when it was asked to save and exit; None: it was not, or did not train yet
     asked_s: float | None = None
 
-    def clean_s(self) -> list[float]:
-        """List the seconds from report to report without a checkpoint in between."""
-        return [
-            at - before
-            for (reports, before), (_, at) in pairwise(self.reports)
-            if reports not in self.saved
-        ]
-
-    def rough_s(self) -> list[float]:
-        """List the seconds from report to report; for a single report, since training began."""
-        if len(self.reports) == 1 and self.training_s is not None:
-            return [self.reports[0][1] - self.training_s]
-        return [at - before for (_, before), (_, at) in pairwise(self.reports)]
-
 
 def measured(entries: Entries) -> Measured:
     """Collect samples from these entries."""
@@ -130,11 +116,19 @@ def _see_attempt(
 
 
 def _reports(attempts: list[_Attempt], samples: Measured) -> None:
-    """Collect the seconds per report: clean ones where there are any, else rough ones."""
+    """Collect the seconds from report to report: those without a checkpoint in between where there
+    are any, else all; for a single report, the seconds since training began.
+    """
     for gpus in sorted({attempt.gpus for attempt in attempts}):
-        same = [attempt for attempt in attempts if attempt.gpus == gpus]
-        clean = [seconds for attempt in same for seconds in attempt.clean_s() if seconds > 0]
-        rough = [seconds for attempt in same for seconds in attempt.rough_s() if seconds > 0]
+        clean, rough = [], []
+        for attempt in (attempt for attempt in attempts if attempt.gpus == gpus):
+            for (reports, before), (_, at) in pairwise(attempt.reports):
+                rough.append(at - before)
+                if reports not in attempt.saved:
+                    clean.append(at - before)
+            if len(attempt.reports) == 1 and attempt.training_s is not None:
+                rough.append(attempt.reports[0][1] - attempt.training_s)
+        clean, rough = ([s for s in seconds if s > 0] for seconds in (clean, rough))
         if clean or rough:
             samples.report_s[gpus] = clean or rough
         if rough and not clean:

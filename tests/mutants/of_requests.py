@@ -28,7 +28,7 @@ ASKED_MEANWHILE = (
     Mutant(
         "who is eliminated may come back when the limits are extended",
         "who is out stays out",
-        "renewed._fill",
+        "adapted._fill",
         '(t for t in view.trials.values() if t.status == "live")',
         "(t for t in view.trials.values())",
         (EXTENDING,),

@@ -501,7 +501,7 @@ SEARCHING = (
     Mutant(
         "a trial that would begin anew is paused",
         "where a trial that is stopped begins anew, none is paused",
-        "unpaused._carried_on",
+        "adapted._carried_on",
         "name in live and live[name].reports < most",
         "name in live and name in waiting",
         ("tests/planner/test_unpaused.py",),
@@ -509,7 +509,7 @@ SEARCHING = (
     Mutant(
         "a trial that would begin anew keeps its GPUs, however poor it is",
         "where a trial that is stopped begins anew, poor ones make room",
-        "unpaused._carried_on",
+        "adapted._carried_on",
         "c.metric is None or c.place > c.best",
         "False",
         ("tests/planner/test_unpaused.py",),

@@ -28,9 +28,9 @@ DRAWING = (
     Mutant(
         "any function may be called",
         "nothing but a constraint is ever computed",
-        "constraints._call",
-        "name not in FUNCTIONS or node.keywords",
-        "node.keywords",
+        "constraints._computed",
+        "name in FUNCTIONS",
+        "True",
         (f"{CONSTRAINTS}::test_anything_else_is_refused",),
     ),
     Mutant(
