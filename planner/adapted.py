@@ -185,7 +185,13 @@ def unpaused(policy: Policy) -> Policy:
             return policy.plan(problem, memory, view)
         own = {key: value for key, value in memory.values.items() if key != TRAINING}
         wanted, inner = policy.plan(problem, cache.take(problem, memory) or Memory(own), view)
-        answer, training = _carried_on(problem, wanted, _sent(memory), view)
+        remembered = memory.values.get(TRAINING)
+        try:
+            pairs = remembered.items() if isinstance(remembered, dict) else ()
+            sent = {name: integer(until, 0) for name, until in pairs}
+        except ValueError:
+            sent = {}
+        answer, training = _carried_on(problem, wanted, sent, view)
         after = memory.after({**inner.changes, **differing(memory, {TRAINING: training})})
         cache.keep(problem, after, inner)
         return answer, after
@@ -197,15 +203,6 @@ def longest_training(problem: Problem, view: View) -> int | None:
     """Return how many reports the longest training makes, or None."""
     ended = [t.reports for t in view.trials.values() if t.status == "finished" and t.reports]
     return problem.params.max_reports or max(ended, default=None)
-
-
-def _sent(memory: Memory) -> dict[str, int]:
-    remembered = memory.values.get(TRAINING)
-    try:
-        pairs = remembered.items() if isinstance(remembered, dict) else ()
-        return {name: integer(until, 0) for name, until in pairs}
-    except ValueError:
-        return {}
 
 
 def _carried_on(

@@ -52,14 +52,6 @@ def _apart(parameter: Parameter, one: Value | None, other: Value | None) -> floa
     return abs(parameter.share(one) - parameter.share(other))
 
 
-def _point(config: Config, space: Space) -> Point:
-    return {
-        p.name: p.place(v) if p.choices else p.share(v)
-        for p in space.parameters
-        if (v := config.get(p.name)) is not None
-    }
-
-
 def _config(point: Point, space: Space) -> Config:
     return {
         p.name: p.choices[int(v)] if p.choices else p.at(float(v))
@@ -182,7 +174,11 @@ class FromModel(AtRandom):
         """Note that a trial is pending; the model knows nothing of one outside of the space."""
         self._tried[key_of(config)] += 1
         if _fits(config, self._space):
-            self._points[trial] = _point(config, self._space)
+            self._points[trial] = {
+                p.name: p.place(v) if p.choices else p.share(v)
+                for p in self._space.parameters
+                if (v := config.get(p.name)) is not None
+            }
             self._pending.add(trial)
 
     def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:

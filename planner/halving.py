@@ -158,9 +158,15 @@ class _Turn:
 
     def answer(self) -> Plan:
         """Return the plan."""
-        stage = self._stage()
-        running = [] if self._course.cluster.over(self._view.now_s) else self._advance()
-        plan = self._wanted(running) if running else Plan(stage=stage, done=True)
+        plan, cluster = Plan(stage=self._stage(), done=True), self._course.cluster
+        if running := [] if cluster.over(self._view.now_s) else self._advance():
+            rung, hold_gpus = self._rungs[self.climb.rung], 0
+            gpus = self._course.share(rung)[1]
+            wanted = tuple(Allocation(name, gpus, 0, rung.until) for name in running)
+            if self.climb.rung + 1 < len(self._rungs):
+                places, gpus = self._course.share(self._rungs[self.climb.rung + 1])
+                hold_gpus = places * gpus
+            plan = Plan(wanted, stage=self._stage(), ask_at_s=cluster.ask_at_s, hold_gpus=hold_gpus)
         new, out, judged = tuple(self._new), tuple(self._out), tuple(self._compared)
         return replace(plan, new=new, eliminated=out, compared=judged, note=self._note)
 
@@ -175,7 +181,12 @@ class _Turn:
         rung. Those that stood worse at the rung before than there are places are out.
         """
         ids = in_order(self._view.trials)
-        number, before = _last_bracket(self._course, len(ids))
+        number, before = 0, 0  # of the last trial's bracket: its number, and the trials before it
+        rungs, after = self._course.first, self._course.bracket(1)
+        while after is not None and before + rungs[0].trials < len(ids):
+            before += rungs[0].trials
+            number += 1
+            rungs, after = after, self._course.bracket(number + 1)
         self._rungs, self._note = self._bracket(number), FORGOTTEN
         live = [name for name in ids[before:] if self._view.trials[name].status == "live"]
         reports = min((self._view.trials[name].reports for name in live), default=0)
@@ -188,16 +199,6 @@ class _Turn:
                 self._compare(ordered, places)
                 self._out += ordered[places:]
             self.climb = replace(climb, members=ordered[:places])
-
-    def _wanted(self, running: list[str]) -> Plan:
-        rung, ask_at_s = self._rungs[self.climb.rung], self._course.cluster.ask_at_s
-        gpus = self._course.share(rung)[1]
-        wanted = tuple(Allocation(name, gpus, 0, rung.until) for name in running)
-        hold_gpus = 0
-        if self.climb.rung + 1 < len(self._rungs):
-            places, gpus = self._course.share(self._rungs[self.climb.rung + 1])
-            hold_gpus = places * gpus
-        return Plan(wanted, stage=self._stage(), ask_at_s=ask_at_s, hold_gpus=hold_gpus)
 
     def _bracket(self, number: int) -> list[HalvingRung]:
         return (self._course.bracket(number) if number >= 0 else None) or []
@@ -253,19 +254,16 @@ class _Turn:
         return True
 
     def _ordered(self) -> list[str]:
-        if not self.climb.members:
-            return []
-        until = self._rungs[self.climb.rung].until
-        standings = sorted(self._standing(name, until) for name in self.climb.members)
-        return [name for _, _, name in standings]
-
-    def _standing(self, name: str, until: int) -> RankKey:
-        """Rank a member; once it has reached the rung, a later failure does not count."""
-        trial, mode = self._view.trials[name], self._view.mode
-        reached = self._through.get(name, self._memory.values.get(name))
-        if reached and trial.history:
-            return standing(name, metric_at(trial, until), mode)
-        return standing_at(trial, until, mode)
+        """List the members, best first; a failure after the rung was reached does not count."""
+        standings: list[RankKey] = []
+        for name in self.climb.members:
+            trial, mode = self._view.trials[name], self._view.mode
+            until = self._rungs[self.climb.rung].until
+            if self._through.get(name, self._memory.values.get(name)) and trial.history:
+                standings.append(standing(name, metric_at(trial, until), mode))
+            else:
+                standings.append(standing_at(trial, until, mode))
+        return [name for _, _, name in sorted(standings)]
 
     def _compare(self, ordered: list[str], best: int) -> None:
         final = self.climb.rung + 1 == len(self._rungs)
@@ -287,17 +285,6 @@ class _Turn:
         new = [NewTrial(trial_name(i + 1), drawn[i]) for i in range(asked, end)]
         self._new += new
         self.climb = Climb(number, 0, end, 0, [trial.id for trial in new])
-
-
-def _last_bracket(course: Brackets, trials: int) -> tuple[int, int]:
-    """Find (number, trials before it) of the bracket of the last of `trials` trials."""
-    number, before = 0, 0
-    rungs, after = course.first, course.bracket(1)
-    while after is not None and before + rungs[0].trials < trials:
-        before += rungs[0].trials
-        number += 1
-        rungs, after = after, course.bracket(number + 1)
-    return number, before
 
 
 def _stages(course: Brackets) -> Iterator[Stage]:

@@ -59,19 +59,16 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
         least_s = params.t_min_s
         reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * params.p_min))
-    most, resource = largest
-    return [_track(problem, most, resource, bracket) for bracket in range(most, -1, -1)]
-
-
-def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Track:
-    unit_s, start_s = Fraction(problem.params.t_min_s), problem.start_s
-    rungs = rungs_of(most, bracket, resource, Fraction(problem.params.eta))
-    rounds, begin_s = [], start_s
-    for rung, (trials, until) in enumerate(rungs):
-        end_s = start_s + float(until * unit_s)
-        rounds.append(Round(begin_s, end_s, trials, _gpus(problem, rung)))
-        begin_s = end_s
-    return tuple(rounds)
+    (most, resource), start_s, tracks = largest, problem.start_s, []
+    for bracket in range(most, -1, -1):
+        rounds, begin_s = [], start_s
+        rungs = rungs_of(most, bracket, resource, Fraction(params.eta))
+        for rung, (trials, until) in enumerate(rungs):
+            end_s = start_s + float(until * Fraction(params.t_min_s))
+            rounds.append(Round(begin_s, end_s, trials, _gpus(problem, rung)))
+            begin_s = end_s
+        tracks.append(tuple(rounds))
+    return tracks
 
 
 def _gpus(problem: Problem, rung: int) -> int:

@@ -9,7 +9,7 @@ and from one bracket to the next a trial gets nu times the GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, islice
@@ -185,9 +185,15 @@ def seer(schedule_of: Callable[[Problem], Schedule | Impossible]) -> Policy:
     """Make the policy that follows these schedules (Algorithm 1)."""
 
     def outline(problem: Problem, made: Schedule) -> Outline:
+        stages, start = [], made.start
+        for number, end in enumerate(made.ends):
+            groups = (Group(p, made.members(i, number)) for i, p in enumerate(made.gpus))
+            running = tuple(group for group in groups if group.trials)
+            stages.append(Stage(float(start), float(end), running))
+            start = end
         return Outline(
             brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
-            stages=tuple(_stages(made)),
+            stages=tuple(stages),
             first_round_s=float(made.first_round),
             r_star=float(made.r_star),
             adjusted=made.adjusted,
@@ -270,11 +276,3 @@ def _wanted(made: Schedule, dealt: Dealt, plan: Plan, view: View) -> Plan:
         return done
     ask_at_s = float(made.ends[stage])
     return replace(done, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=False)
-
-
-def _stages(made: Schedule) -> Iterator[Stage]:
-    start = made.start
-    for number, end in enumerate(made.ends):
-        groups = (Group(p, made.members(i, number)) for i, p in enumerate(made.gpus))
-        yield Stage(float(start), float(end), tuple(group for group in groups if group.trials))
-        start = end

@@ -242,25 +242,21 @@ def _answer(draft: PlanDraft) -> Plan:
         trials = view.with_new(draft.new).trials
         allocations = tuple(a._replace(until=trials[a.trial].reports + 1) for a in allocations)
     gone = (t.id for t in view.trials.values() if t.status == "live" and diverged(t))
+    changes_s = draft.windows.changes_s(view.now_s) if present is None else present.end_s
+    ask_at_s = draft.cluster.ask_at_s
+    if view.now_s < changes_s and (present is not None or draft.search.report_s is not None):
+        ask_at_s = changes_s
     return Plan(
         allocations,
         tuple(draft.new),
         (*gone, *draft.out),
         stage=draft.stage,
-        ask_at_s=_ask_at_s(draft),
+        ask_at_s=ask_at_s,
         hold_gpus=draft.cluster.gpus if present is None else 0,
         done=not allocations,
         compared=compared_trials,
         note=MAKES_ROOM.format(names=settled) if settled else "",
     )
-
-
-def _ask_at_s(draft: PlanDraft) -> float | None:
-    if draft.round is not None:
-        return draft.round.end_s if draft.view.now_s < draft.round.end_s else None
-    changes_s = draft.windows.changes_s(draft.view.now_s)
-    changes = draft.search.report_s is not None and changes_s > draft.view.now_s
-    return changes_s if changes else draft.cluster.ask_at_s
 
 
 def _judged(draft: PlanDraft, present: ElasticRound) -> Iterator[Compared]:

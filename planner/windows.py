@@ -200,17 +200,14 @@ def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
             first = room if params.trials is None else min(room, params.trials)
         trials = max(1, min(first, room, max(FINALISTS, int(first / params.eta**number))))
         round_ = ElasticRound(begins_s, begins_s + length_s, gpus, trials)
-        yield from _parts(round_) if last else (round_,)
+        if not last:
+            yield round_
+        else:  # it is divided: all of its trials, half of them, the best one
+            counts, lasts_s = (trials, max(1, trials // 2), 1), round_.end_s - begins_s
+            for some, (begin, end) in zip(counts, pairwise(LAST_ROUND), strict=True):
+                start_s, end_s = begins_s + begin * lasts_s, begins_s + end * lasts_s
+                yield ElasticRound(start_s, end_s, gpus, some)
         begins_s, left_gpu_s = round_.end_s, left_gpu_s - round_.gpu_s
-
-
-def _parts(last: ElasticRound) -> Iterator[ElasticRound]:
-    """Divide the last round: all of its trials, half of them, the best one."""
-    length_s = last.end_s - last.start_s
-    counts = (last.trials, max(1, last.trials // 2), 1)
-    for trials, (begins, ends) in zip(counts, pairwise(LAST_ROUND), strict=True):
-        begins_s = last.start_s + begins * length_s
-        yield ElasticRound(begins_s, last.start_s + ends * length_s, last.gpus, trials)
 
 
 def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:

@@ -273,7 +273,9 @@ def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curve
     """
     rng = random.Random(f"synthetic {seed}")
     configs = tuple(space.sample(rng) for _ in range(CONFIGS))
-    at = np.array([[_share(p, config) for p in space.parameters] for config in configs])
+    at = np.array(  # where values lie, 0 to 1; an inactive one is in the middle
+        [[p.share(c[p.name]) if p.name in c else 0.5 for p in space.parameters] for c in configs]
+    )
     draw = np.random.default_rng(seed)
     best = draw.uniform(0.3, 0.7, len(space.parameters))
     weight = draw.dirichlet(np.ones(len(space.parameters)) * 2)
@@ -289,8 +291,3 @@ def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curve
     value = np.clip(value, 0.0, 1.0)
     seconds = np.full(value.shape, report_s)
     return Curves(value if mode == "max" else 1 - value, seconds, 1, mode, configs)
-
-
-def _share(parameter: Parameter, config: Config) -> float:
-    """Return where a value lies, 0 to 1; an inactive one is in the middle."""
-    return parameter.share(config[parameter.name]) if parameter.name in config else 0.5
