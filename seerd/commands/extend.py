@@ -41,22 +41,27 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
     if cause := why_not_raised(state.facts.problem.limits, limits):
         raise UsageError(f"{not_extended}: {why_denied(folder, cause)}")
     with quickly():
-        from seerd.planning.planned import RunSoFar, extension
+        from seerd.planning.planned import extended
 
         spent_gpu_s = state.ledger.spent_gpu_s(max(now_s, state.now))
-        facts, usd = state.facts, state.ledger.usd(spent_gpu_s)
-        run = RunSoFar(facts.problem, facts.cluster, now_s, spent_gpu_s, usd)
-        plan = extension(run, limits)
-    if why := ask(folder, ExtendRequest(plan.problem, plan.outline)):
+        problem, outline = extended(
+            state.facts.problem,
+            state.facts.cluster,
+            limits,
+            now_s=now_s,
+            spent_gpu_s=spent_gpu_s,
+            spent_usd=state.ledger.usd(spent_gpu_s),
+        )
+    if why := ask(folder, ExtendRequest(problem, outline)):
         raise UsageError(f"{not_extended}: {why}")
-    extended: Json = {
+    answer: Json = {
         "run": folder.run,
         "deadline_s": limits.deadline_s,
         "budget_gpu_min": limits.budget_gpu_s / 60,
         "cost_usd": limits.cost_usd,
-        "replanned": plan.outline is not None,
+        "replanned": outline is not None,
     }
-    tell(extended, lambda _: "\n".join(_lines(state, limits, extended)), json=json)
+    tell(answer, lambda _: "\n".join(_lines(state, limits, answer)), json=json)
     if edited := edits.note(folder):
         say(edited)
 

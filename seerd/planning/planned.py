@@ -288,54 +288,47 @@ def _gpu_warnings(problem: Problem, outline: Outline) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunSoFar:
-    """A run that goes on."""
+def extended(
+    problem: Problem,
+    cluster: ClusterFacts,
+    limits: Limits,
+    *,
+    now_s: float,
+    spent_gpu_s: float,
+    spent_usd: float,
+) -> tuple[Problem, Outline | None]:
+    """Plan what is left of a run under new limits, none of which is lower than before. Return what
+    is planned with, and the rest of the run; None: the present plan stands.
 
-    problem: Problem  # what is planned with
-    cluster: ClusterFacts  # what machines can be had, and how they are billed
-    now_s: float  # seconds since the run began
-    spent_gpu_s: float  # GPU-seconds that are spent, or cannot be kept from being spent
-    spent_usd: float  # the same in USD
-
-
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """What is planned with from now on."""
-
-    problem: Problem  # the problem with the new limits
-    # the rest of the run as the policy would have it; None: the present one stands
-    outline: Outline | None
-
-
-def extension(run: RunSoFar, limits: Limits) -> Extension:
-    """Plan what is left under the new limits, none of which is lower than before."""
-    problem, raised = run.problem, Extension(replace(run.problem, limits=limits), None)
+    now_s                   seconds since the run began
+    spent_gpu_s, spent_usd  spent, or cannot be kept from being spent
+    """
+    raised = replace(problem, limits=limits), None
     if problem.params.name in TO_THE_LAST_RUNG or problem.params.stage_gpus is not None:
         return raised
     rest = Limits(
-        limits.deadline_s - run.now_s,
-        limits.budget_gpu_s - run.spent_gpu_s,
+        limits.deadline_s - now_s,
+        limits.budget_gpu_s - spent_gpu_s,
         limits.max_gpus,
-        None if limits.cost_usd is None else limits.cost_usd - run.spent_usd,
+        None if limits.cost_usd is None else limits.cost_usd - spent_usd,
     )
     if rest.deadline_s <= 0 or rest.budget_gpu_s <= 0 or (rest.cost_usd or 1.0) <= 0:
         return raised
     fresh = replace(problem, limits=rest, within=None, start_s=0.0, adjusted=())
-    ideal = run.cluster.instant or (problem.within is None and run.cluster.per_instance)
-    planned = fresh if ideal else _within(fresh, limits, run.cluster)
+    ideal = cluster.instant or (problem.within is None and cluster.per_instance)
+    planned = fresh if ideal else _within(fresh, limits, cluster)
     if isinstance(planned, Impossible):
         return raised
     left = replace(
         planned,
         limits=limits,
         within=planned.planned,
-        start_s=run.now_s + planned.start_s,
+        start_s=now_s + planned.start_s,
         extended=problem.extended + 1,
         adjusted=(*problem.adjusted, "the limits were extended, and what was left planned anew"),
     )
     outline = outline_of(left)
-    return raised if isinstance(outline, Impossible) else Extension(left, outline)
+    return raised if isinstance(outline, Impossible) else (left, outline)
 
 
 def _within(fresh: Problem, limits: Limits, cluster: ClusterFacts) -> Problem | Impossible:

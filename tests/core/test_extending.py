@@ -24,7 +24,7 @@ from seerd.core.step import follow, step
 from seerd.core.verdicts import Adopted, Denied, Granted, Retired
 from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES
-from seerd.planning.planned import RunSoFar, extension
+from seerd.planning.planned import extended
 from seerd.sim.behaviour import Behaviour
 from tests.by_hand import begun
 from tests.conftest import small_facts
@@ -45,12 +45,12 @@ def longer(world: World, deadline_s: float, budget_gpu_s: float) -> tuple[Proble
     """What `seerd extend` would ask for now."""
     state = world.state
     spent = state.ledger.spent_gpu_s(world.now)
-    run = RunSoFar(
-        state.facts.problem, state.facts.cluster, world.now, spent, state.ledger.usd(spent)
-    )
     limits = replace(state.facts.problem.limits, deadline_s=deadline_s, budget_gpu_s=budget_gpu_s)
-    found = extension(run, limits)
-    return found.problem, found.outline
+    usd = state.ledger.usd(spent)
+    facts, now = state.facts, world.now
+    return extended(
+        facts.problem, facts.cluster, limits, now_s=now, spent_gpu_s=spent, spent_usd=usd
+    )
 
 
 def extended_at(
@@ -242,28 +242,31 @@ def test_no_answer_to_a_question_about_the_old_limits_is_the_plan() -> None:
     facts = facts_of("seer")
     world = World(facts, TRAINS)
     limits = replace(facts.problem.limits, deadline_s=120.0, budget_gpu_s=900.0)
-    run = RunSoFar(facts.problem, facts.cluster, 0.05, 0.0, 0.0)
-    found = extension(run, limits)
+    problem, outline = extended(
+        facts.problem, facts.cluster, limits, now_s=0.05, spent_gpu_s=0.0, spent_usd=0.0
+    )
     first = RunStarted(at=0.05, facts=world.facts)
-    asked = ExtendAsked(at=0.05, request="r1", problem=found.problem, outline=found.outline)
+    asked = ExtendAsked(at=0.05, request="r1", problem=problem, outline=outline)
     world.at(0.05, lambda: world.tell(first, asked))
     state = world.run_on()
     questions = [one.id for _, d in world.journal for one in d if isinstance(one, AskPolicy)]
     adopted = [one.question for _, d in world.journal for one in d if isinstance(one, Adopted)]
     assert questions[0] not in adopted
     assert questions[1] == adopted[0]
-    assert found.outline is not None
-    assert len(state.trials) == found.outline.trials
+    assert outline is not None
+    assert len(state.trials) == outline.trials
 
 
 def test_too_little_for_a_plan_of_its_own_lets_the_present_one_go_on() -> None:
     world = running()
     assert longer(world, 60.0, 320.0 + 0.5)[1] is not None
     world.run_on()
-    run = RunSoFar(world.state.facts.problem, world.state.facts.cluster, 58.0, 300.0, 0.0)
-    found = extension(run, Limits(61.0, 330.0, 8))
-    assert found.outline is None
-    assert found.problem == replace(run.problem, limits=Limits(61.0, 330.0, 8))
+    facts, limits = world.state.facts, Limits(61.0, 330.0, 8)
+    problem, outline = extended(
+        facts.problem, facts.cluster, limits, now_s=58.0, spent_gpu_s=300.0, spent_usd=0.0
+    )
+    assert outline is None
+    assert problem == replace(facts.problem, limits=limits)
 
 
 # ------------------------------------------------------------ instances that end themselves

@@ -35,7 +35,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, SeerdError
 from seerd.planner.model import Limits, Mode
-from seerd.planning.planned import RunSoFar, extension
+from seerd.planning.planned import extended
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock, lacks_its_model
 from seerd.shell.daemon import Daemon
@@ -300,9 +300,6 @@ class Coordinator:
         if state is None or not self.alive or state.phase is not RunPhase.RUNNING:
             return
         spent, limits = state.ledger.spent_gpu_s(max(now, state.now)), state.facts.problem.limits
-        run = RunSoFar(
-            state.facts.problem, state.facts.cluster, now, spent, state.ledger.usd(spent)
-        )
         wanted = replace(
             limits,
             deadline_s=limits.deadline_s + more.s,
@@ -310,8 +307,11 @@ class Coordinator:
             cost_usd=None if limits.cost_usd is None else limits.cost_usd * (1 + more.budget),
         )
         if wanted != limits:
-            found = extension(run, wanted)
-            self._put(1, ExtendRequest(found.problem, found.outline))
+            usd, facts = state.ledger.usd(spent), state.facts
+            problem, outline = extended(
+                facts.problem, facts.cluster, wanted, now_s=now, spent_gpu_s=spent, spent_usd=usd
+            )
+            self._put(1, ExtendRequest(problem, outline))
             self.shared.chance.injected["limits extended"] += 1
 
     def stop_job(self, job: str, number: int) -> None:

@@ -37,7 +37,7 @@ from seerd.planner.policies import POLICIES
 from seerd.planner.policy import plan_of
 from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import job_of
-from seerd.planning.planned import RunSoFar, extension, plan_for
+from seerd.planning.planned import extended, plan_for
 from seerd.sim.curves import Curves, synthetic
 from seerd.sim.setting import JobSetting, Setting, problem_of
 from tests.sim.hand import profile
@@ -286,8 +286,10 @@ def test_limits_that_are_extended_leave_a_jobs_own_as_they_are() -> None:
         more = replace(problem.limits, deadline_s=900.0, budget_gpu_s=900.0 * GPUS)
         spent = world.state.ledger.spent_gpu_s(world.now)
         facts = world.state.facts
-        found = extension(RunSoFar(problem, facts.cluster, world.now, spent, 0.0), more)
-        world.extend(found.problem, found.outline)
+        now = world.now
+        world.extend(
+            *extended(problem, facts.cluster, more, now_s=now, spent_gpu_s=spent, spent_usd=0.0)
+        )
 
     world.at(100.0, extend)
     world.run()
