@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import takewhile
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from seerd.planner.caching import IndexCache, prepared
 from seerd.planner.draws import draws
@@ -166,7 +166,7 @@ class Search:
     """
 
     def __init__(self, setting: SearchSetting, source: AtRandom) -> None:
-        self._setting = setting
+        self.setting = setting
         self._ladders = Ladders(setting.brackets, setting.problem.params)
         self._drawn = [0] * len(setting.brackets)
         self._names = names(len(str(setting.expected)))
@@ -189,11 +189,11 @@ class Search:
     @property
     def hopeless(self) -> bool:
         """Whether so many trials failed before any report that the script must be broken."""
-        return not self._any_arrived and self._lost >= max(HOPELESS, self._setting.places)
+        return not self._any_arrived and self._lost >= max(HOPELESS, self.setting.places)
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no search can have remembered it."""
-        brackets = self._setting.brackets
+        brackets = self.setting.brackets
         drawn = items(values.get("drawn"), len(brackets))
         self._drawn = [integer(count, 0) for count in drawn]
         if "names" in values:
@@ -210,11 +210,11 @@ class Search:
     def take_up(self, view: View) -> None:
         """Go on without a memory: live trials are paused at the last rung that they reached."""
         live = [trial for trial in view.trials.values() if trial.status == "live"]
-        rungs = self._setting.brackets[0]
+        rungs = self.setting.brackets[0]
         at = {trial.id: RungPlace(0, bisect_right(rungs, trial.reports), PAUSED) for trial in live}
         count = len(view.trials)
-        self._drawn = dealt(count, self._setting.shares)
-        self._names = names_after(max(view.trials), count, self._setting.expected)
+        self._drawn = dealt(count, self.setting.shares)
+        self._names = names_after(max(view.trials), count, self.setting.expected)
         names_ = self._names
         self._changes["names"] = [names_.prefix, names_.offset, names_.width]
         self._changes["drawn"] = [*self._drawn]
@@ -235,11 +235,11 @@ class Search:
     def fill(self, view: View) -> tuple[NewTrial, ...]:
         """Fill free places with trials that can go on, else with new ones. Return the new ones."""
         new: list[NewTrial] = []
-        while len(self.running) < self._setting.places:
+        while len(self.running) < self.setting.places:
             if self._ladders.promote(view) or self._ladders.enter_idle(view):
                 self._take_news()
             elif not (self.exhausted or self.hopeless):
-                bracket = next_bracket(self._drawn, self._setting.shares)
+                bracket = next_bracket(self._drawn, self.setting.shares)
                 config = self._source.draw(sum(self._drawn), view.mode)
                 self._drawn[bracket] += 1
                 self._changes["drawn"] = [*self._drawn]
@@ -283,29 +283,16 @@ class Search:
         return arrivals
 
 
-class Index(Protocol):
-    """What a policy with rungs works with; it can be made again from the memory and the view."""
-
-    def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """Restore what was remembered. Raises `ValueError` if no index can have remembered it."""
-
-    def take_up(self, view: View) -> None:
-        """Go on without a memory, from a view that has trials."""
-
-    def take_changes(self) -> dict[str, Json]:
-        """Return what has changed in the memory since the last call."""
-
-
-IndexT = TypeVar("IndexT", bound=Index)
+SearchT = TypeVar("SearchT", bound=Search)
 
 
 def policy(
     setting_of: Callable[[Problem], SearchSetting | Impossible],
-    make: Callable[[SearchSetting], IndexT],
-    decide: Callable[[SearchSetting, IndexT, View], Plan],
+    make: Callable[[SearchSetting], SearchT],
+    decide: Callable[[SearchT, View], Plan],
 ) -> Policy:
-    """Make a policy that works with an index, which is cached with the policy's memory."""
-    cache = IndexCache[IndexT]()
+    """Make a policy that works with a search, which is cached with the policy's memory."""
+    cache = IndexCache[SearchT]()
 
     def plan(
         problem: Problem, setting: SearchSetting, memory: Memory, view: View
@@ -315,7 +302,7 @@ def policy(
         index, note = cache.take(problem, memory), ""
         forgotten: dict[str, Json] = {}
 
-        def restored(values: Mapping[str, Json]) -> IndexT:
+        def restored(values: Mapping[str, Json]) -> SearchT:
             index = make(setting)
             index.restore(values, view)
             return index
@@ -326,7 +313,7 @@ def policy(
             if view.trials:
                 index.take_up(view)
                 note = FORGOTTEN
-        answer = decide(setting, index, view)
+        answer = decide(index, view)
         after = memory.after(forgotten | index.take_changes())
         cache.keep(problem, after, index)
         return (replace(answer, note=note) if note else answer), after
@@ -346,7 +333,8 @@ def asha(source: Callable[[Problem], AtRandom] = AtRandom, most_brackets: int = 
     )
 
 
-def _decide(setting: SearchSetting, search: Search, view: View) -> Plan:
+def _decide(search: Search, view: View) -> Plan:
+    setting = search.setting
     search.settle(view)
     new = search.fill(view)
     jobs = sorted(search.running.values(), key=attrgetter("until"), reverse=True)

@@ -204,16 +204,15 @@ def _grow(
     return True
 
 
-class DeadlineSchedule:
-    """ASHA's search, the runs of its trials, and how long things take. It remembers the search, the
+class DeadlineSchedule(Search):
+    """ASHA's search, with the runs of its trials, and how long things take. It also remembers the
     longest time of a trial that no longer runs, and in slots, the smallest free one first, the
     `TrialRun`s under way and those used for estimates.
     """
 
     def __init__(self, setting: SearchSetting) -> None:
-        self.search = Search(setting, AtRandom(setting.problem))
+        super().__init__(setting, AtRandom(setting.problem))
         self.pace = MeasuredPace()
-        self._setting = setting
         self._watch = Stopwatch(setting.problem.scaling)
         self.present: dict[str, TrialRun] = {}  # runs under way, by trial
         self._ended: dict[int, TrialRun] = {}
@@ -222,7 +221,7 @@ class DeadlineSchedule:
         self._newest = 0
         self._trained_s: dict[str, float] = {}
         self._longest_s = 0.0
-        self._changes: dict[str, Json] = {}
+        self._run_changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no schedule can have written it."""
@@ -236,7 +235,7 @@ class DeadlineSchedule:
         self._slots = {run.number: slot for slot, run in slots.items()}
         self.present = {run.trial: run for run in slots.values() if run.ended_at is None}
         self._ended = {run.number: run for run in slots.values() if run.ended_at is not None}
-        self.search.restore(values, view)
+        super().restore(values, view)
         self._look(slots.values(), view)
         for run in [run for run in self._ended.values() if not self._watch.counts(run)]:
             self._forget(run)
@@ -245,12 +244,12 @@ class DeadlineSchedule:
         """Go on without a memory: a trial has run from its first report to its last."""
         began = (trial.history for trial in view.trials.values() if trial.history)
         self._remember_longest(max((h[-1].at_s - h[0].at_s for h in began), default=0.0))
-        self.search.take_up(view)
+        super().take_up(view)
 
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
-        changes, self._changes = self._changes, {}
-        return changes | self.search.take_changes()
+        changes, self._run_changes = self._run_changes, {}
+        return changes | super().take_changes()
 
     def look(self, view: View) -> None:
         """Note the new reports of the runs under way."""
@@ -264,13 +263,13 @@ class DeadlineSchedule:
 
     def worth(self, run: TrialRun, gpus: int, left_s: float) -> bool:
         """Return whether a running trial should be restarted on more GPUs."""
-        speed = self._setting.problem.scaling.speed
+        speed = self.setting.problem.scaling.speed
         on_more = speed(gpus) * (left_s - self.pace.startup_s)
         return on_more > WORTH * speed(run.gpus) * left_s
 
     def usable(self, name: str, left_s: float) -> int:
         """Return the most GPUs that are worth giving to a trial."""
-        run, allowed = self.present.get(name), self._setting.sizes
+        run, allowed = self.present.get(name), self.setting.sizes
         if run is None:
             return allowed[0]
         larger = (size for size in allowed if size > run.gpus and self.worth(run, size, left_s))
@@ -291,7 +290,7 @@ class DeadlineSchedule:
         run = replace(before, ended_at=0 if trial is None else trial.reports)
         trained_s = run.before_s + max(0.0, now_s - run.since_s)
         self._trained_s[name] = trained_s
-        self._changes[TRAINED + name] = trained_s
+        self._run_changes[TRAINED + name] = trained_s
         self._remember_longest(trained_s)
         self._ended[run.number] = run
         self._remember(run)
@@ -300,7 +299,7 @@ class DeadlineSchedule:
 
     def end_idle(self, now_s: float, view: View) -> None:
         """End the runs of trials that are not on the way to a rung."""
-        running = self.search.running
+        running = self.running
         for name in [name for name in self.present if name not in running]:
             self.end(name, now_s, view)
 
@@ -319,12 +318,12 @@ class DeadlineSchedule:
         heapq.heappush(self._free, self._slots.pop(run.number))
 
     def _remember(self, run: TrialRun) -> None:
-        self._changes[f"{RUN}{self._slots[run.number]}"] = [*astuple(run)]
+        self._run_changes[f"{RUN}{self._slots[run.number]}"] = [*astuple(run)]
 
     def _remember_longest(self, longest_s: float) -> None:
         if longest_s > self._longest_s:
             self._longest_s = longest_s
-            self._changes["longest_s"] = longest_s
+            self._run_changes["longest_s"] = longest_s
 
 
 def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
@@ -337,52 +336,48 @@ def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
     return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
 
 
-def _decide(setting: SearchSetting, schedule: DeadlineSchedule, view: View) -> Plan:
+def _decide(schedule: DeadlineSchedule, view: View) -> Plan:
     """Run ASHA while there is time; then the running trials share all GPUs."""
-    cluster = setting.cluster
+    cluster = schedule.setting.cluster
     schedule.look(view)
     left_s = cluster.end_s - max(view.now_s, cluster.start_s)
-    new = _next(setting, schedule, view, left_s)
+    new = _next(schedule, view, left_s)
     schedule.end_idle(view.now_s, view)
-    judged = schedule.search.take_compared(view)
-    if not schedule.search.running:
+    judged = schedule.take_compared(view)
+    if not schedule.running:
         return Plan(new=new, done=True, compared=judged)
-    allocations = tuple(_allocations(setting, schedule, view, left_s))
+    allocations = tuple(_allocations(schedule, view, left_s))
     return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
 
 
-def _next(
-    setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
-) -> tuple[NewTrial, ...]:
-    search, most = schedule.search, setting.brackets[0][-1]
-    arrivals = search.settle(view)
-    longest_s, eta = schedule.longest_s(view.now_s), setting.problem.params.eta
+def _next(schedule: DeadlineSchedule, view: View, left_s: float) -> tuple[NewTrial, ...]:
+    setting, arrivals = schedule.setting, schedule.settle(view)
+    longest_s, most = schedule.longest_s(view.now_s), setting.brackets[0][-1]
+    eta = setting.problem.params.eta
     if worth_starting(left_s, longest_s, schedule.pace, most, eta):
-        return search.fill(view)
-    search.carry_on(view, arrivals)
-    while _idle(setting, schedule, left_s) and search.go_on_with_the_best(view):
+        return schedule.fill(view)
+    schedule.carry_on(view, arrivals)
+    while _idle(schedule, left_s) and schedule.go_on_with_the_best(view):
         pass
-    return () if search.running else search.fill(view)
+    return () if schedule.running else schedule.fill(view)
 
 
-def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> bool:
+def _idle(schedule: DeadlineSchedule, left_s: float) -> bool:
     """Return whether none runs, or, where idle GPUs are paid, some GPUs are of no use to any."""
-    running, pace, problem = schedule.search.running, schedule.pace, setting.problem
+    running, pace, setting = schedule.running, schedule.pace, schedule.setting
     if not running or not setting.cluster.idle_paid:
         return not running
     if pace.report_s is None or left_s < pace.startup_s + pace.report_s:
         return False
     usable = sum(schedule.usable(name, left_s) for name in running)
-    fits = usable + problem.params.p_min <= setting.cluster.gpus
+    fits = usable + setting.problem.params.p_min <= setting.cluster.gpus
     return fits and len(running) < setting.places
 
 
-def _allocations(
-    setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
-) -> list[Allocation]:
+def _allocations(schedule: DeadlineSchedule, view: View, left_s: float) -> list[Allocation]:
     """List every running trial, best first. Sizes are doubled, as batches have to be split."""
+    setting, names = schedule.setting, schedule.running
     cluster, problem = setting.cluster, setting.problem
-    names = schedule.search.running
     ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
     last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
     new = [
@@ -404,7 +399,7 @@ def _allocate(
 ) -> Allocation:
     """Keep a running trial's GPUs, unless some are taken or it is worth restarting on more."""
     reports = view.trials[name].reports if name in view.trials else 0
-    until = schedule.search.running[name].until
+    until = schedule.running[name].until
     run = schedule.present.get(name)
     if run is None:
         run = schedule.begin(name, gpus, now_s)
