@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from seerd.commands.simulation import AFTER, APART, Way, outcomes_by_seed
+from seerd.commands.simulation import AFTER, APART, Way, simulated
+from seerd.commands.workers import each
 from seerd.core.events import Goal
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
@@ -58,7 +59,8 @@ def compared(
     sums = {}
     for name in (*SHARING, AFTER, APART):
         shared = replace(setting, sharing=name if name in SHARING else "fair")
-        found = outcomes_by_seed(Way(name, shared), seeds)
+        way = Way(name, shared)
+        found = each(simulated, [(way, seed) for seed in range(seeds)], lambda: None)
         sums[name] = [
             math.fsum(
                 (1.0 if o.regret is None else o.regret / units[job]) for job, o in one.items()

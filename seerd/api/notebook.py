@@ -55,10 +55,14 @@ background:none!important}
 def shown(read: ReadRun, now_s: float | None = None) -> str:
     """Return the run as HTML. `now_s`: the time since it began; None: that of its last event."""
     state = read.state
+    models = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
+    if not models:
+        over = state.phase is RunPhase.OVER
+        models = [_text(diagnose(state).text) if over else "No model has been saved yet."]
     parts = [
         f"<p><b>{_text(state.facts.run)}</b>: {_text(ending(state) or read.status)}</p>",
         _bars(state, max(now_s or 0.0, state.now)),
-        f"<p>{_best(state)}</p>",
+        f"<p>{'<br>'.join(models)}</p>",
         _table(state),
         _curves(read),
     ]
@@ -84,14 +88,6 @@ def _bar(name: str, spent: float, limit: float, text: Callable[[float], str]) ->
         f'<span>{name}</span><div class="bar"><i style="width:{share:.1%}"></i></div>'
         f"<span>{escape(text(spent))} of {escape(text(limit))}</span>"
     )
-
-
-def _best(state: State) -> str:
-    models = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
-    if models:
-        return "<br>".join(models)
-    over = state.phase is RunPhase.OVER
-    return _text(diagnose(state).text) if over else "No model has been saved yet."
 
 
 def _best_of(state: State, job: str) -> str:

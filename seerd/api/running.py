@@ -152,21 +152,17 @@ def overrides_of(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> list[
     """
     keys = {**KEYS, "like": "policy.like"}
     changes = [
-        Override(keys[name], _with_unit(name, value), name)
+        Override(keys[name], _plain(name, value), name)
         for name, value in arguments.items()
         if value is not None
     ]
     return changes + [Override(key, _plain(key, value), key) for key, value in more.items()]
 
 
-def _with_unit(name: str, value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
+    """Return a value as TOML has it, with its unit; text is read as `--set` reads it."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if name in UNITS and isinstance(value, int | float):
         return UNITS[name].format(value)
-    return _plain(name, value)
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a value as TOML has it; text is read as `--set` reads it."""
     return value if isinstance(value, str) else tomllib.loads(toml_of({name: value}))[name]

@@ -5,7 +5,7 @@ two other ways: one run after the other on all GPUs, and a part of the GPUs for 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -66,16 +66,9 @@ def simulate_specs(
     ways += [Way(AFTER, setting), Way(APART, setting)]
     tasks = [(way, seed) for way in ways for seed in range(asked.seeds)]
     with simulate.progress(len(tasks)) as tick:
-        outcomes = iter(each(_run, tasks, tick))
+        outcomes = iter(each(simulated, tasks, tick))
     rows = [_row(way, [next(outcomes) for _ in range(asked.seeds)]) for way in ways]
     tell(rows, lambda rows: _view(rows, [job.id for job in group.jobs]), json=json)
-
-
-def outcomes_by_seed(way: Way, seeds: int) -> list[tuple[Outcomes, bool]]:
-    """Run the jobs in one way with each seed from 0. Return their outcomes, and whether the limits
-    were kept. Raises `LimitsError`.
-    """
-    return each(_run, [(way, seed) for seed in range(seeds)], lambda: None)
 
 
 def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: Machine) -> Setting:
@@ -118,8 +111,10 @@ def _sharings(asked: SimulateOptions, group: Experiment) -> Sequence[Sharing]:
     return cast("list[Sharing]", list(names))
 
 
-def _run(task: tuple[Way, int]) -> tuple[Outcomes, bool]:
-    """Simulate one run, or one for each job. Return the outcomes, and whether limits were kept."""
+def simulated(task: tuple[Way, int]) -> tuple[Outcomes, bool]:
+    """Simulate one run with a seed, or one for each job. Return the outcomes, and whether limits
+    were kept. Raises `LimitsError`.
+    """
     way, seed = task
     setting = way.setting
     if way.name in SHARING:
@@ -184,21 +179,16 @@ def _of_job(outcomes: Sequence[JobOutcome]) -> Json:
 
 
 def _view(rows: Sequence[Json], jobs: Sequence[str]) -> RenderableType:
-    table = plain_table("", *(f">{row['sharing']}" for row in rows))
-    for line in _lines(rows, jobs):
-        table.add_row(*line)
-    what = "regret of the jobs' models: how far they are from the best of their curves, on average"
-    return Parts(Text(what), Text(), table)
-
-
-def _lines(rows: Sequence[Json], jobs: Sequence[str]) -> Iterator[list[str]]:
     def figure(value: float | None) -> str:
         return "-" if value is None else f"{value:.4f}"
 
+    table = plain_table("", *(f">{row['sharing']}" for row in rows))
     for job in jobs:
-        yield [job, *(figure(row["jobs"][job]["regret"]) for row in rows)]
-    yield ["sum", *(figure(row["regret_sum"]) for row in rows)]
+        table.add_row(job, *(figure(row["jobs"][job]["regret"]) for row in rows))
+    table.add_row("sum", *(figure(row["regret_sum"]) for row in rows))
     used = (sum(row["jobs"][job]["gpu_min"] for job in jobs) for row in rows)
-    yield ["GPU-min", *(f"{gpu_min:.0f}" for gpu_min in used)]
+    table.add_row("GPU-min", *(f"{gpu_min:.0f}" for gpu_min in used))
     if any(row["violations"] for row in rows):
-        yield ["over a limit", *(str(row["violations"]) for row in rows)]
+        table.add_row("over a limit", *(str(row["violations"]) for row in rows))
+    what = "regret of the jobs' models: how far they are from the best of their curves, on average"
+    return Parts(Text(what), Text(), table)

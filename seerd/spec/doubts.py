@@ -33,23 +33,28 @@ MORE_IS_BETTER = re.compile(
 
 def doubts(spec: Spec) -> list[str]:
     """List what is allowed and probably not meant, one sentence each."""
-    return [
-        *direction_doubts(spec.goal),
-        *_of_places(spec),
-        *_of_booleans(spec),
-        *_of_saves(spec),
-        *_of_what_is_not_read(spec),
-    ]
-
-
-def _of_places(spec: Spec) -> list[str]:
     train, names = spec.train, spec.unplaced()
-    if not names or shows(SEERD, train.source / train.script):
-        return []
-    if train.observed is None and spec.takes_part():
-        return []
-    what = f"{', '.join(names)} of [space] {'are' if names[1:] else 'is'} in no argument"
-    return [f"{what}, train.env or train.fill: only a script that imports seerd gets such values"]
+    script = train.source / train.script
+    lines = direction_doubts(spec.goal)
+    if names and not shows(SEERD, script) and (train.observed or not spec.takes_part()):
+        what = f"{', '.join(names)} of [space] {'are' if names[1:] else 'is'} in no argument"
+        lines.append(
+            f"{what}, train.env or train.fill: only a script that imports seerd gets such values"
+        )
+    lines += [
+        f"{option} has type=bool in the script, which takes the text false for true, too; "
+        f'leave the option out instead: {name} = ["", "{option}=1"], and "{{{name}}}" in train.args'
+        for name, option, kind, _ in misread(spec.space, train)
+        if kind == "bool"
+    ]
+    if spec.loads_nothing():
+        lines.append(f"train.resume is missing, and {train.script} loads nothing: {LOADS_NOTHING}")
+    elif train.launcher != "command" and train.observed is None and _tracks_nothing(script):
+        lines.append(
+            f"{train.script} gives nothing to trial.track: its checkpoints will hold no model, "
+            "and a trial that is stopped goes on with a new one; trial.track(model=model)"
+        )
+    return [*lines, *_of_what_is_not_read(spec)]
 
 
 def _of_what_is_not_read(spec: Spec) -> Iterator[str]:
@@ -66,25 +71,6 @@ def _of_what_is_not_read(spec: Spec) -> Iterator[str]:
     by_arguments = any(places(text, names) for text in train.args)
     if by_arguments and shown(READS_ARGUMENTS, train.source, ".py") is False:
         yield "train.args has hyperparameters, and no Python file of the source reads arguments"
-
-
-def _of_booleans(spec: Spec) -> list[str]:
-    return [
-        f"{option} has type=bool in the script, which takes the text false for true, too; "
-        f'leave the option out instead: {name} = ["", "{option}=1"], and "{{{name}}}" in train.args'
-        for name, option, kind, _ in misread(spec.space, spec.train)
-        if kind == "bool"
-    ]
-
-
-def _of_saves(spec: Spec) -> list[str]:
-    train, script = spec.train, spec.train.source / spec.train.script
-    if spec.loads_nothing():
-        return [f"train.resume is missing, and {train.script} loads nothing: {LOADS_NOTHING}"]
-    if train.launcher == "command" or train.observed is not None or not _tracks_nothing(script):
-        return []
-    what = f"{train.script} gives nothing to trial.track: its checkpoints will hold no model"
-    return [f"{what}, and a trial that is stopped goes on with a new one; trial.track(model=model)"]
 
 
 def _tracks_nothing(script: Path) -> bool:

@@ -102,8 +102,7 @@ def load(
     path = specs[0]
     if not is_group(path):
         return of_one(load_spec(path, overrides))
-    text = text_of(path)
-    return _read(Reader(path, text), path.resolve().parent, text, overrides)
+    return _read(Reader(path), overrides)
 
 
 def is_group(path: Path) -> bool:
@@ -129,34 +128,32 @@ def _of_specs(paths: Sequence[Path], overrides: Sequence[Override]) -> Experimen
     }
     if isinstance(first.get("cluster"), dict):
         document["cluster"] = first["cluster"]
-    text = toml_of(document)
-    reader = Reader(paths[0], text, in_a_file=False)
-    return _read(reader, paths[0].resolve().parent, text, overrides)
+    return _read(Reader(paths[0], toml_of(document)), overrides)
 
 
-def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]) -> Experiment:
+def _read(reader: Reader, overrides: Sequence[Override]) -> Experiment:
     all_changes = [Override(*override) for override in overrides]
     own = [change for change in all_changes if change.key.startswith(FROM_THE_GROUP)]
     document = reader.document(own)
     values = reader.sections(document, GROUP, beside="job")
-    cluster = cluster_of(values, store_of(values.get("cluster.store"), folder, reader))
+    cluster = cluster_of(values, store_of(values.get("cluster.store"), reader))
     for_jobs = [change for change in all_changes if change not in own]
-    jobs = _jobs(reader, document.get("job"), folder, for_jobs)
+    jobs = _jobs(reader, document.get("job"), for_jobs)
     reader.check()
     return Experiment(
-        name=values.get("name", _named(folder.name)),
+        name=values.get("name", _named(reader.folder.name)),
         limits=SpecLimits.of(values),
         cluster=cluster,
         jobs=tuple(replace(job, cluster=cluster) for job in jobs),
-        folder=folder,
-        text=f"# As it was run.\n{toml_of(document)}" if own else text,
+        folder=reader.folder,
+        text=reader.as_run(document),
         sharing=values.get("sharing.policy", "fair"),
         on_end=values.get("on_end", ""),
         export=exports_of(values),
     )
 
 
-def _jobs(reader: Reader, tables: Any, folder: Path, overrides: Sequence[Override]) -> list[Spec]:
+def _jobs(reader: Reader, tables: Any, overrides: Sequence[Override]) -> list[Spec]:
     if not isinstance(tables, list) or not tables:
         reader.wrong("job", tables, "at least one table [[job]] with a spec is needed")
         return []
@@ -170,7 +167,7 @@ def _jobs(reader: Reader, tables: Any, folder: Path, overrides: Sequence[Overrid
         if "spec" not in values:
             reader.wrong(f"{path}.spec", None, "is missing: the path of the job's spec")
             continue
-        jobs.append(job_of(values, folder, overrides, {job.id for job in jobs}))
+        jobs.append(job_of(values, reader.folder, overrides, {job.id for job in jobs}))
     return jobs
 
 

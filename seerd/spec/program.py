@@ -49,9 +49,27 @@ def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
     search  the folders before it
     here    whether they run on this machine
     """
-    if "/" in script:
-        return _why_no_file(script, source, here=here)
-    return _why_no_name(script, source, search, here=here)
+    is_name = "/" not in script
+    path = source / script if is_name else (source / script).resolve()
+    if not is_name and not here:
+        if script.startswith("/"):
+            return ""
+        if not path.is_relative_to(source):
+            return f"it must lie inside the source folder {source}"
+    folders = [str(source / folder) for folder in search.split(":") if folder]
+    if is_name and here and shutil.which(script, path=":".join(folders)) is not None:
+        return ""
+    if path.is_file():
+        executable = os.access(path, os.X_OK)
+        return "" if executable else f"it is not executable; make it so: chmod +x {path}"
+    if is_name and not here:
+        return ""
+    missing = "there is no such file"
+    if is_name:
+        missing = "there is no such program here, and no such file in the source folder"
+    elif not script.startswith("/"):
+        missing = f"there is no such file in the source folder {source}"
+    return as_command(script) or missing
 
 
 def hides_seerd(folder: Path) -> str:
@@ -111,34 +129,6 @@ def as_command(script: str) -> str:
         f'it is a command: write launcher = "command", script = {json.dumps(words[0])}, '
         f"args = [{args}...]"
     )
-
-
-def _why_no_file(script: str, source: Path, *, here: bool) -> str:
-    if script.startswith("/") and not here:
-        return ""
-    path = (source / script).resolve()
-    if not here and not path.is_relative_to(source):
-        return f"it must lie inside the source folder {source}"
-    if not path.is_file():
-        return as_command(script) or "there is no such file" + (
-            "" if script.startswith("/") else f" in the source folder {source}"
-        )
-    return "" if os.access(path, os.X_OK) else _not_executable(path)
-
-
-def _why_no_name(script: str, source: Path, search: str, *, here: bool) -> str:
-    path = source / script
-    folders = [str(source / folder) for folder in search.split(":") if folder]
-    if here and shutil.which(script, path=":".join(folders)) is not None:
-        return ""
-    if path.is_file():
-        return "" if os.access(path, os.X_OK) else _not_executable(path)
-    why = "there is no such program here, and no such file in the source folder"
-    return as_command(script) or why if here else ""
-
-
-def _not_executable(path: Path) -> str:
-    return f"it is not executable; make it so: chmod +x {path}"
 
 
 def misread(space: Space, train: Train) -> Iterator[tuple[str, str, str, Any]]:

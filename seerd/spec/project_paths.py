@@ -40,7 +40,13 @@ def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
 
 def arguments(spec: Spec) -> list[str]:
     """Return the script's arguments, with paths relative to the source, not to the spec."""
-    return [_argument(argument, spec) for argument in spec.train.args]
+    train, inside = spec.train, []
+    for argument in train.args:
+        before, is_option, path = argument.rpartition("=")
+        if "/" in path and not (train.source / path).exists() and (spec.folder / path).exists():
+            path = _in_copy(spec.folder / path, train.source) or path
+        inside.append(f"{before}{is_option}{path}")
+    return inside
 
 
 def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
@@ -83,13 +89,6 @@ def _written_out(script: Path, source: Path) -> Iterator[tuple[str, Path]]:
 def _in_copy(path: Path, source: Path) -> str | None:
     path = path.resolve()
     return path.relative_to(source).as_posix() if path.is_relative_to(source) else None
-
-
-def _argument(argument: str, spec: Spec) -> str:
-    before, is_option, path = argument.rpartition("=")
-    if "/" not in path or (spec.train.source / path).exists() or not (spec.folder / path).exists():
-        return argument
-    return f"{before}{is_option}{_in_copy(spec.folder / path, spec.train.source) or path}"
 
 
 def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:

@@ -17,6 +17,7 @@ from seerd.planner.parameter import Parameter, Value, listed
 from seerd.planner.space import Space, never_met
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS
+from seerd.spec.dicts import toml_of
 
 # every key of every table except `[space]`, and how its value is read
 SECTIONS: dict[str, dict[str, v.Read]] = {
@@ -107,25 +108,31 @@ def _unreadable(path: Path, why: str) -> SpecError:
 
 
 class Reader:
-    """Reads one spec and collects its mistakes. `in_a_file`: mistakes have line numbers."""
+    """Reads one spec and collects its mistakes. `text`: its TOML; None: what is in the file, whose
+    mistakes have line numbers. Raises `SpecError` if the file is unreadable.
+    """
 
-    def __init__(self, path: Path, text: str, *, in_a_file: bool = True) -> None:
+    def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
+        self.file = path.resolve() if text is None else None
+        self.folder = path.resolve().parent  # what its paths are relative to
         self.problems: list[Mistake] = []
-        self._lines = dict(_lines(text)) if in_a_file else {}
+        self._text = text_of(path) if text is None else text
+        self._lines = {} if self.file is None else dict(_lines(self._text))
         self._overrides: list[Override] = []
-        self._text = text
 
     def wrong(self, key: str, found: Any, allowed: str, hint: str = "") -> None:
         """Note a mistake. `found`: the wrong value; None if there is none."""
-        line = next((self._lines[path] for path in _upwards(key) if path in self._lines), None)
+        table = key  # the innermost table of the key that has a line
+        while table and table not in self._lines:
+            table = table.rpartition(".")[0]
         shown = "" if found is None else repr(found)
         shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
         option = ""  # of the command line, if one gives (a part of) this key
         for override in self._overrides:
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
                 option = override.option
-        self.problems.append(Mistake(key, shown, allowed, hint, line, option))
+        self.problems.append(Mistake(key, shown, allowed, hint, self._lines.get(table), option))
 
     def check(self) -> None:
         """Raise `SpecError` with all mistakes, if there are any."""
@@ -143,6 +150,13 @@ class Reader:
         for override in overrides:
             self._override(document, override.key, override.value)
         return document
+
+    def as_run(self, document: dict[str, Any]) -> str:
+        """Return a text that alone makes the same run: with overrides, all of it as TOML."""
+        if not self._overrides:
+            return self._text
+        options = dict.fromkeys(override.option for override in self._overrides)
+        return f"# As it was run, with {', '.join(options)}.\n{toml_of(document)}"
 
     def sections(
         self, document: dict[str, Any], known: Sections | None = None, beside: str = "space"
@@ -322,10 +336,3 @@ def _lines(text: str) -> Iterable[tuple[str, int]]:
             yield section, number
         elif key := re.match(r"\s*\"?([\w./-]+)\"?\s*=", line):
             yield (f"{section}.{key[1]}" if section else key[1]), number
-
-
-def _upwards(key: str) -> Iterable[str]:
-    """Yield the path of a key, then those of the tables it is in, from the innermost."""
-    while key:
-        yield key
-        key = key.rpartition(".")[0]

@@ -141,35 +141,27 @@ class Spec:
 
 def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
     """Read the spec in this file, with overrides. Raises `SpecError` with all mistakes."""
-    text = text_of(path)
-    spec = _read(Reader(path, text), path.resolve().parent, text, overrides)
-    return replace(spec, file=path.resolve())
+    return _read(Reader(path), overrides)
 
 
 def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> Spec:
     """Read a spec that is a dict; its paths start at the working directory. Raises `SpecError`."""
-    text = toml_of(document)
-    reader = Reader(Path(THE_DICT), text, in_a_file=False)
-    return _read(reader, Path.cwd(), text, overrides)
+    return _read(Reader(Path(THE_DICT), toml_of(document)), overrides)
 
 
-def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]) -> Spec:
-    changes = [Override(*override) for override in overrides]
-    document = reader.document(changes)
+def _read(reader: Reader, overrides: Sequence[Override]) -> Spec:
+    document = reader.document([Override(*override) for override in overrides])
     if isinstance(document.get("job"), list):
         raise UsageError(
             f"{reader.path} is a group of jobs, and one spec is needed here: give that of a job"
         )
     values = reader.sections(document)
     space = reader.space(document.get("space"))
-    spec = _build(values, space, folder, text, reader)
+    spec = _build(values, space, reader)
     if not reader.problems:
         _check_places(spec, reader)
     reader.check()
-    if not changes:
-        return spec
-    note = f"# As it was run, with {', '.join(dict.fromkeys(each.option for each in changes))}."
-    return replace(spec, text=f"{note}\n{toml_of(document)}")  # which alone makes the same run
+    return replace(spec, text=reader.as_run(document))
 
 
 def _check_places(spec: Spec, reader: Reader) -> None:
@@ -189,9 +181,9 @@ def _check_places(spec: Spec, reader: Reader) -> None:
         )
 
 
-def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader: Reader) -> Spec:
-    get = values.get
-    cluster = cluster_of(values, store_of(get("cluster.store"), folder, reader))
+def _build(values: dict[str, Any], space: Space, reader: Reader) -> Spec:
+    get, folder = values.get, reader.folder
+    cluster = cluster_of(values, store_of(get("cluster.store"), reader))
     policy = _policy(get, space, reader)
     goal: Any = {
         GOAL_FIELDS.get(key, key): values[name]
@@ -203,7 +195,7 @@ def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader
             "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
         ),
         goal=Goal(**{"metric": "", "mode": "max", **goal}),  # what is missing is a mistake already
-        train=_train(get, folder, reader, space, here=cluster.here),
+        train=_train(get, reader, space, here=cluster.here),
         space=space,
         policy=policy,
         t_min_s=get("policy.t_min"),
@@ -211,7 +203,8 @@ def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader
         limits=SpecLimits.of(values),
         cluster=cluster,
         folder=folder,
-        text=text,
+        text="",
+        file=reader.file,
         on_end=get("on_end", ""),
         export=exports_of(values),
     )
@@ -264,14 +257,14 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
     )
 
 
-def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) -> Train:
-    source = _path(folder, get("train.source", "."), "train.source", reader)
+def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
+    source = _path(get("train.source", "."), "train.source", reader)
     script = get("train.script", "")
     launcher = get("train.launcher", "torchrun")
     if not source.is_dir():
         reader.wrong("train.source", get("train.source"), "there is no such folder")
     elif script and launcher != "command":
-        script = _script(script, folder, source, reader)
+        script = _script(script, source, reader)
     elif script and not get("train.setup") and not get("train.data"):  # these may bring it
         search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
         try:
@@ -297,9 +290,9 @@ def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) 
     )
 
 
-def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
+def _script(script: str, source: Path, reader: Reader) -> str:
     """Return the script's path inside the source folder, which is shipped; note mistakes."""
-    path = _path(folder, script, "train.script", reader)
+    path = _path(script, "train.script", reader)
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         reader.wrong(
@@ -389,26 +382,26 @@ def _check_names(key: str, get: Get, names: Sequence[str], reader: Reader) -> No
             reader.wrong(key, argument, why, *difflib.get_close_matches(name, names, 1, 0.5))
 
 
-def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:
+def store_of(store: str | None, reader: Reader) -> str | None:
     """Resolve where checkpoints are kept, a directory or an address; note mistakes."""
     if store is None or ((scheme := scheme_of(store)) and scheme in STORES):
         return store
     if scheme:
         reader.wrong("cluster.store", store, f"a directory or {WRITTEN} is allowed")
-    path = _path(folder, store, "cluster.store", reader)
+    path = _path(store, "cluster.store", reader)
     if path.exists() and not path.is_dir():
         reader.wrong("cluster.store", store, "it is no folder")
     return str(path)
 
 
-def _path(folder: Path, name: str, key: str, reader: Reader) -> Path:
+def _path(name: str, key: str, reader: Reader) -> Path:
     """Resolve a path, following links; if it cannot be one, note that and return the folder."""
     try:
-        path = (folder / name).resolve()
+        path = (reader.folder / name).resolve()
         path.exists()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links
         reader.wrong(key, name, _no_path(error))
-        return folder
+        return reader.folder
     return path
 
 
