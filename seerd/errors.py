@@ -137,20 +137,14 @@ class ImageError(SeerdError):
     """No image was made. The text says whether its instance was given back."""
 
 
-class InterruptedBuildError(ImageError):
-    """No image was made, because the user pressed Ctrl-C."""
-
-    exit_code = 130
-
-
 class CapError(SeerdError):
     """The run might cost more than is ever allowed; nothing was started."""
 
     exit_code = 3
 
 
-class InterruptedCanaryError(SeerdError):
-    """The user pressed Ctrl-C; the text says what is left."""
+class InterruptedRentalError(SeerdError):
+    """The user pressed Ctrl-C while instances were rented; the text says what is left."""
 
     exit_code = 130
 

@@ -13,7 +13,7 @@ PROGRAM = """
 import asyncio, pathlib, sys
 from seerd.commands.common import orderly
 from seerd.commands.giving_back import teller, until_signal
-from seerd.errors import InterruptedCanaryError
+from seerd.errors import InterruptedRentalError
 
 say = teller(sys.stdout)
 
@@ -28,7 +28,7 @@ async def work():
         pathlib.Path(sys.argv[1]).write_text("given back")
 
 with orderly():
-    until_signal(work, {tell}, "it", InterruptedCanaryError)
+    until_signal(work, {tell}, "it")
 """
 PLAIN = "lambda text: print(text, flush=True)"
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TextIO, TypeVar
 
+from seerd.errors import InterruptedRentalError
 from seerd.telling.harmless import harmless
 
 T = TypeVar("T")
@@ -22,11 +23,10 @@ def until_signal(
     work: Callable[[], Awaitable[T]],
     tell: Callable[[str], None],
     what: str,
-    interrupted: type[Exception],
 ) -> T:
     """Do the work in an event loop of its own, and cancel it at the first Ctrl-C; later ones do not
     disturb giving `what` back.
-    Raises `interrupted` if the work let itself be cancelled: it had started nothing.
+    Raises `InterruptedRentalError` if the work let itself be cancelled: it had started nothing.
     """
     signalled = False
 
@@ -47,7 +47,7 @@ def until_signal(
         try:
             return await task
         except asyncio.CancelledError:
-            raise interrupted("interrupted; nothing was started") from None
+            raise InterruptedRentalError("interrupted; nothing was started") from None
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)

@@ -41,7 +41,7 @@ from seerd.commands.options import ImageOptions, SpecOptions
 from seerd.errors import (
     CloudError,
     ImageError,
-    InterruptedBuildError,
+    InterruptedRentalError,
     LaunchError,
     SeerdError,
     UsageError,
@@ -126,9 +126,7 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
     say = teller(sys.stderr if json else sys.stdout)
     planned.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seerd-image-") as folder:
-        built = until_signal(
-            lambda: _built(planned, Path(folder), say), say, "the instance", InterruptedBuildError
-        )
+        built = until_signal(lambda: _built(planned, Path(folder), say), say, "the instance")
     tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
     raise typer.Exit(1 if built.left else 0)
 
@@ -393,7 +391,7 @@ class _Build:
             left = Leftovers([f"(it could not be asked: {trouble})"])
         text = "\n".join([*notes, _proof(left)])
         if interrupted:
-            return InterruptedBuildError(text)
+            return InterruptedRentalError(text)
         of_cloud = isinstance(error, LaunchError) and error.since is None
         if of_cloud or isinstance(error, CloudError):
             return CloudError(text)

@@ -46,7 +46,7 @@ from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import tell
 from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.commands.options import SpecOptions
-from seerd.errors import CloudError, InterruptedCanaryError, UsageError
+from seerd.errors import CloudError, UsageError
 from seerd.planning import cloud_times
 from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
@@ -84,10 +84,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
 
     with tempfile.TemporaryDirectory(prefix="seerd-canary-") as folder:
         result = until_signal(
-            lambda: fly(plan, OutcomeLog(say_outcome), Path(folder)),
-            say,
-            "everything",
-            InterruptedCanaryError,
+            lambda: fly(plan, OutcomeLog(say_outcome), Path(folder)), say, "everything"
         )
     raise typer.Exit(conclude(plan, result, at, names, say, json=json))
 

@@ -48,7 +48,7 @@ from seerd.commands.canary.outcome import (
     timeline,
 )
 from seerd.commands.giving_back import to_its_end
-from seerd.errors import InterruptedCanaryError, ProviderError, SeerdError
+from seerd.errors import InterruptedRentalError, ProviderError, SeerdError
 
 TORCH = "import torch; print(torch.cuda.is_available())"
 IMPORTS = ("torch, cold", "torch, warm")
@@ -70,7 +70,7 @@ class CanaryResult:
 
 async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
     """Make all checks. Failures are outcomes. Raises `CloudError` if nothing can be rented at all,
-    and `InterruptedCanaryError` when it was cancelled; both only after everything was given back.
+    and `InterruptedRentalError` when it was cancelled; both only after everything was given back.
     """
     begun = wall()
     small = CanaryFleet(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
@@ -101,7 +101,7 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
         left = await to_its_end(given_back(fleets, log))
         await to_its_end(_all(*(one.provider.close() for one in fleets)))
     if interrupted:
-        raise InterruptedCanaryError(f"interrupted; {left}")
+        raise InterruptedRentalError(f"interrupted; {left}")
     result = checks.result
     result.outcomes = log.complete(gpu=plan.gpu is not None, why=why)
     ends = (one for one in result.outcomes if one.check == "termination")
