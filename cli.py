@@ -16,8 +16,6 @@ from seerd import commands
 from seerd.commands import common as c
 from seerd.commands import options as o
 
-# ------------------------------------------------------------ what several commands take
-
 RunArg = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`.")
 ]
@@ -29,8 +27,6 @@ HomeOpt = Annotated[
 ]
 SpecAndSet = Annotated[o.SpecOptions, o.Only("spec", "set_", spec=o.SpecArg)]
 SpecsAndAll = Annotated[o.SpecOptions, o.Only(spec=o.SpecsArg)]
-
-# ------------------------------------------------------------ the commands
 
 app = typer.Typer(
     no_args_is_help=True,

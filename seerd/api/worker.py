@@ -126,12 +126,9 @@ def wait(worker: Worker, *, show: bool) -> RunFolder:
     """Show the run until it is over, and return its folder. Raises what the run's thread raises,
     and `KeyboardInterrupt` if this process got a signal to end.
     """
-    view = NotebookView() if show and in_a_notebook() else None
-    with _signals_stop(worker):
-        worker.start()
+    with _started(worker, show=show) as renew:
         while not worker.is_over(POLL_S):
-            _show(view, worker)
-    _show(view, worker, last=True)
+            renew()
     return _unless_interrupted(worker, KeyboardInterrupt)
 
 
@@ -139,22 +136,14 @@ async def wait_async(worker: Worker, *, show: bool) -> RunFolder:
     """Do what `wait` does, and let the event loop go on. Raises `asyncio.CancelledError` if this
     task was cancelled, or this process got a signal to end.
     """
-    view = NotebookView() if show and in_a_notebook() else None
-    with _signals_stop(worker):
-        worker.start()
+    with _started(worker, show=show) as renew:
         while not worker.is_over():
             try:
                 await asyncio.sleep(POLL_S)
             except asyncio.CancelledError:
                 worker.stop()
-            _show(view, worker)
-    _show(view, worker, last=True)
+            renew()
     return _unless_interrupted(worker, asyncio.CancelledError)
-
-
-def _show(view: NotebookView | None, worker: Worker, *, last: bool = False) -> None:
-    if view is not None and worker.folder is not None:
-        view.show(worker.folder, last=last)
 
 
 def _unless_interrupted(worker: Worker, error: type[BaseException]) -> RunFolder:
@@ -168,18 +157,25 @@ def _unless_interrupted(worker: Worker, error: type[BaseException]) -> RunFolder
 
 
 @contextlib.contextmanager
-def _signals_stop(worker: Worker) -> Iterator[None]:
-    """Let the signals that end `seerd run` in order end this run so. Only a main thread can;
-    elsewhere they are left alone.
+def _started(worker: Worker, *, show: bool) -> Iterator[Callable[[], None]]:
+    """Start the run; yield what renews its view in a notebook. Signals that end `seerd run` in
+    order end this run so. Only a main thread can take them; elsewhere they are left alone.
     """
+    view = NotebookView() if show and in_a_notebook() else None
     numbers = [
         number
         for number in (ENDING_SIGNALS if takes_signals() else ())
         if signal.getsignal(number) not in (signal.SIG_IGN, None)
     ]
+
+    def renew(*, last: bool = False) -> None:
+        if view is not None and worker.folder is not None:
+            view.show(worker.folder, last=last)
+
     before = {number: signal.signal(number, lambda *_: worker.stop()) for number in numbers}
     try:
-        yield
+        worker.start()
+        yield renew
     except BaseException:  # whatever it is, nobody waits for the run any more
         worker.stop()
         worker.is_over(None)
@@ -187,3 +183,4 @@ def _signals_stop(worker: Worker) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    renew(last=True)

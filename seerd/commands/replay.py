@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -48,20 +47,13 @@ class Moment:
         return self.at_s is not None and entry.event.at > self.at_s
 
 
-class Replayed(NamedTuple):
-    """An explanation."""
-
-    told: Json  # for scripts
-    page: RenderableType  # for people
-
-
 def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:
     """Explain a run, one trial or one moment. Raises `JournalError`, `UsageError`."""
     until = moment_of(at) if at is not None else None
     reading = working("reading the run, and deciding again")
     with Journal.open(folder.journal, read_only=True) as journal, reading:
-        replayed = explain(journal, trial, until, alive=folder.owner() is not None)
-    tell(replayed.told, lambda _: replayed.page, json=json)
+        explained, page = explain(journal, trial, until, alive=folder.owner() is not None)
+    tell(explained, lambda _: page, json=json)
 
 
 def moment_of(text: str) -> Moment:
@@ -75,9 +67,11 @@ def moment_of(text: str) -> Moment:
         raise UsageError(f"--at {text}: write {how}") from error
 
 
-def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive: bool) -> Replayed:
-    """Read the journal, decide again, and return the explanation. `alive`: whether a process runs
-    the run. Raises `JournalError`, `UsageError`.
+def explain(
+    journal: Journal, trial: str | None, until: Moment | None, *, alive: bool
+) -> tuple[Json, RenderableType]:
+    """Read the journal, decide again, and return the explanation, for scripts and for people.
+    `alive`: whether a process runs the run. Raises `JournalError`, `UsageError`.
     """
     state, entries = begin(journal)
     again = DecidingAgain()
@@ -111,7 +105,7 @@ def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive:
             f"The journal was begun by seerd {journal.version or '(it does not say which)'}, "
             f"this is seerd {VERSION}."
         )
-    return Replayed(told, Group(page, wrapped(verdict)))
+    return told, Group(page, wrapped(verdict))
 
 
 def _walk(

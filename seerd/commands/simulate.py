@@ -101,9 +101,6 @@ def progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-# ------------------------------------------------------------ from the options to a study
-
-
 def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine) -> Study:
     """Make the study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
@@ -225,9 +222,6 @@ def _policies(policies: str | None) -> Sequence[str]:
                 f"--policies: there is no {name!r}{hint}; there are {', '.join(POLICIES)}"
             )
     return names
-
-
-# ------------------------------------------------------------ from a study to its rows
 
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:

@@ -180,7 +180,8 @@ def site_of(setup: Setup, folder: RunFolder) -> Site:
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
-    store, sources = store_of(setup, folder.run, site.region), site.sources
+    store = by_address(setup.store).store(folder.run, setup.until, site.region)
+    sources = site.sources
     jobs = [*setup.jobs, *(_added(folder, job, Job) for job in _come(setup, facts.jobs))]
     resources = RunResources(setup, store, folder, site, jobs)
     if sources is not None:
@@ -292,9 +293,5 @@ def readable_store(folder: RunFolder) -> Store:
     if folder.store.is_dir():
         return by_address(str(folder.store)).store(folder.run, 0.0, None)
     setup = load(folder)
-    return store_of(setup, folder.run, site_of(setup, folder).region)
-
-
-def store_of(setup: Setup, run: str, region: str | None) -> Store:
-    """Make the run's checkpoint store. `region`: of AWS; None: the environment's."""
-    return by_address(setup.store).store(run, setup.until, region)
+    region = site_of(setup, folder).region
+    return by_address(setup.store).store(folder.run, setup.until, region)

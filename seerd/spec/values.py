@@ -27,7 +27,6 @@ TINY, HUGE = 1e-300, 1e300  # half a step beyond these there may be no float
 MOST_TAGS = 40  # EC2 takes 50 on one resource, seerd's own included
 ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
 LAST_PORT = 65535
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def text(value: Any) -> str:
@@ -55,20 +54,24 @@ def command(value: Any) -> str:
     return text(value)
 
 
-def name(value: Any) -> str:
-    """Take a string that can be part of a file name."""
-    if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise ValueError(
-            "letters, digits, '.', '_' and '-' are allowed, 64 at most, the first a letter or digit"
-        )
-    return value
+def matching(pattern: str, needed: str) -> Read:
+    """Take a string that this regular expression matches as a whole."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(needed)
+        return value
+
+    return read
 
 
-def job_name(value: Any) -> str:
-    """Take the name of a job, which begins the names of its trials."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", text(value)):
-        raise ValueError("a name of at most 32 letters, digits, _ and - is needed")
-    return text(value)
+name = matching(  # can be part of a file name
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+    "letters, digits, '.', '_' and '-' are allowed, 64 at most, the first a letter or digit",
+)
+job_name = matching(  # begins the names of the job's trials
+    r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", "a name of at most 32 letters, digits, _ and - is needed"
+)
 
 
 def whole(least: int) -> Read:
@@ -84,29 +87,27 @@ def whole(least: int) -> Read:
     return read
 
 
-def more_than(bound: float) -> Read:
-    """Take a finite number greater than `bound`."""
+def real(is_allowed: Callable[[float], bool], needed: str) -> Read:
+    """Take a number that is allowed."""
 
     def read(value: Any) -> float:
-        if not _is_number(value) or not bound < value < math.inf:
-            raise ValueError(f"a number greater than {bound:g} is needed")
+        if not _is_number(value) or not is_allowed(value):
+            raise ValueError(needed)
         return float(value)
 
     return read
 
 
-def weight(value: Any) -> float:
-    """Take a weight beside others: a number from 0.001 to 1000."""
-    if not _is_number(value) or not 0.001 <= value <= 1000:
-        raise ValueError("a number from 0.001 to 1000 is needed")
-    return float(value)
+def more_than(bound: float) -> Read:
+    """Take a finite number greater than `bound`."""
+    return real(
+        lambda value: bound < value < math.inf, f"a number greater than {bound:g} is needed"
+    )
 
 
-def number(value: Any) -> float:
-    """Take a finite number."""
-    if not _is_number(value) or not math.isfinite(value):
-        raise ValueError("a finite number is needed")
-    return float(value)
+number = real(math.isfinite, "a finite number is needed")
+# a weight beside others
+weight = real(lambda value: 0.001 <= value <= 1000, "a number from 0.001 to 1000 is needed")
 
 
 def one_of(*allowed: str) -> Read:

@@ -9,10 +9,12 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from rich.console import RenderableType
 
-from seerd.commands.replay import Moment, Replayed, explain, moment_of
+from seerd.commands.replay import Moment, explain, moment_of
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
 from seerd.shell.journal import Journal
 from seerd.version import VERSION
@@ -39,9 +41,14 @@ def home(tmp_path: Path, facts: MakeFacts) -> Path:
     return tmp_path
 
 
+class Replayed(NamedTuple):
+    told: dict  # for scripts
+    page: RenderableType  # for people
+
+
 def told(home: Path, trial: str | None = None, at: str | None = None) -> Replayed:
     with Journal.open(home / RUN / "journal.db", read_only=True) as journal:
-        return explain(journal, trial, moment_of(at) if at else None, alive=False)
+        return Replayed(*explain(journal, trial, moment_of(at) if at else None, alive=False))
 
 
 def change(home: Path, statement: str) -> None:
