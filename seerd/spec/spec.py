@@ -191,9 +191,8 @@ def _build(values: dict[str, Any], space: Space, reader: Reader) -> Spec:
         if (name := f"metric.{key}") in values
     }
     return Spec(
-        name=get(
-            "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
-        ),
+        name=get("name")
+        or v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run"),
         goal=Goal(**{"metric": "", "mode": "max", **goal}),  # what is missing is a mistake already
         train=_train(get, reader, space, here=cluster.here),
         space=space,
