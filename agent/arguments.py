@@ -12,12 +12,9 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence
 
-CHECKPOINT = "checkpoint"
-"""Stands for the path of a checkpoint from which a script continues."""
-GPUS = "gpus"
-"""Stands for the number of GPUs of the attempt."""
-NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")
-"""What looks like a place in an argument."""
+CHECKPOINT = "checkpoint"  # stands for the path of a checkpoint from which a script continues
+GPUS = "gpus"  # stands for the number of GPUs of the attempt
+NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")  # what looks like a place in an argument
 
 
 def named(argument: str) -> Iterator[str]:

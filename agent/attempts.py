@@ -37,12 +37,9 @@ SUMMARY_S = 3.0
 """Seconds that torchrun has, after a rank has crashed, to end the others and log which it was."""
 CLOSING_S = 1.0
 """Seconds that other ranks live on when one has failed; torchrun would wait 30 s for stuck ones."""
-LAST_WORDS_S = 10.0
-"""Seconds that torchrun has to log which rank failed, once all ranks are gone."""
-STACK_S = 1.0
-"""Seconds that a rank that hangs has to write its Python stack."""
-LITTLE = 1 << 14
-"""Bytes of output that are read faster than a thread is started for it."""
+LAST_WORDS_S = 10.0  # seconds that torchrun has to log which rank failed, once all ranks are gone
+STACK_S = 1.0  # seconds that a rank that hangs has to write its Python stack
+LITTLE = 1 << 14  # bytes of output that are read faster than a thread is started for it
 FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
 Proof = Callable[[Set[int]], Awaitable[str]]
 

@@ -9,8 +9,7 @@ import sys
 from typing import Any, BinaryIO, Dict
 
 OLDEST = (3, 9)
-MARK = b"seerd "
-"""How every line of ours begins: shells' start files print on the same stream."""
+MARK = b"seerd "  # how every line of ours begins: shells' start files print on the same stream
 
 
 def bootstrap(stream: BinaryIO) -> None:

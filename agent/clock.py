@@ -12,8 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-FILE = "clock.json"
-"""Holds the clock's zero and its boot, in the agent's folder."""
+FILE = "clock.json"  # holds the clock's zero and its boot, in the agent's folder
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Counts since the boot, the same for all processes (clock_gettime(2))."""
 log = logging.getLogger("agent")

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Iterator, Tuple
 
-PIECE = 16 << 20
-"""Bytes that are copied at a time: between two pieces a copy can be given up."""
+PIECE = 16 << 20  # bytes that are copied at a time: between two pieces a copy can be given up
 
 
 def copy_file(source: Path, to: Path, copied: Callable[[int], bool] = lambda size: False) -> None:

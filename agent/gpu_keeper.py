@@ -20,8 +20,7 @@ from seerd.agent import host
 
 POLL_S = 0.05
 MOST_BYTES = 1 << 16
-MOST_AT_ONCE = 64
-"""Leases in one message; at most 253 descriptors can travel together (unix(7))."""
+MOST_AT_ONCE = 64  # leases in one message; at most 253 descriptors can travel together (unix(7))
 START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from seerd.agent.gpu_keeper import main; main(int(sys.argv[2]), sys.argv[3])"

@@ -18,14 +18,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
-ELSEWHERE = "SEERD_GPU_LEASES"
-"""Environment variable that names another folder, for tests."""
+ELSEWHERE = "SEERD_GPU_LEASES"  # environment variable that names another folder, for tests
 FOLDER_MODE, FILE_MODE = 0o1777, 0o644
-LONGEST = 1 << 16
-"""Bytes of a run's file that are read at most."""
+LONGEST = 1 << 16  # bytes of a run's file that are read at most
 MOST_GPUS = 1024
-RUN, NEW = "run-", ".new-"
-"""Prefixes of the names of files: of runs, and of unfinished files."""
+RUN, NEW = "run-", ".new-"  # prefixes of the names of files: of runs, and of unfinished files
 LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
 SHOWN = re.compile(r"[^\x20-\x7e]")
 DEVICES = "/proc/driver/nvidia/gpus"

@@ -43,8 +43,7 @@ from seerd.agent.gpu_shares import Claim, fair_shares
 from seerd.agent.launch import devices
 from seerd.agent.protocol import Complained, Fact, Noticed, Shared
 
-LOOK_S = 0.5
-"""Seconds between looks at the other runs."""
+LOOK_S = 0.5  # seconds between looks at the other runs
 IDLE_S = 15.0
 """Seconds for which GPUs that a run does not use stay its own, as between two rounds of trials."""
 PATIENCE_S, LONGEST_PAUSE_S = 5.0, 60.0

@@ -13,10 +13,8 @@ from seerd.agent import clock, host, progress_marks
 from seerd.agent.progress_marks import ENDED, SAVING, ProgressMark
 
 LOOK_S = 0.5
-GAP_S = 5.0
-"""A longer gap between two looks means that this machine was suspended or is overloaded."""
-QUIET_S = 10.0
-"""A rank that has been quiet for fewer seconds is not hung."""
+GAP_S = 5.0  # a longer gap between two looks means that this machine was suspended or is overloaded
+QUIET_S = 10.0  # a rank that has been quiet for fewer seconds is not hung
 PATIENCE = 5
 """Nor is one that has been quiet for less than so many times the longest spell of work here."""
 SPELLS, UNITS = 30, 3
@@ -24,8 +22,7 @@ SPELLS, UNITS = 30, 3
 BUSY_SHARE = 0.05
 BUSY_BYTES_S = 64 << 10
 """A larger share of a CPU's time, or more bytes read or written per second, is work."""
-TICKS_OF_A_STEP = 2
-"""The backward pass, and the step itself."""
+TICKS_OF_A_STEP = 2  # the backward pass, and the step itself
 
 Picture = Dict[int, Tuple[int, int, int]]
 STANDSTILL_LOOK_S = 2.0

@@ -38,8 +38,7 @@ from seerd.agent.transfer import flush
 from seerd.agent.wire import decode, encode
 
 log = logging.getLogger("agent")
-CHECK = 8
-"""Length of a line's checksum, in bytes."""
+CHECK = 8  # length of a line's checksum, in bytes
 Order = Union[Prepare, Start, Stop]
 
 

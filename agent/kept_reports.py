@@ -13,8 +13,7 @@ A_SECOND, A_SECOND_IN_ALL = 4.0, 40.0
 """Reports a second after those, of an attempt, and of all attempts of an agent."""
 LONG = 1000
 """After so many reports of an attempt half as many are sent, after twice as many a third."""
-BEHIND = 100
-"""With n times so many unacknowledged facts the (1 + n * n)-th part is sent."""
+BEHIND = 100  # with n times so many unacknowledged facts the (1 + n * n)-th part is sent
 R = TypeVar("R")
 
 

@@ -33,11 +33,9 @@ TRAINING_SIDE = (
     "seerd/agent/protocol.py",
 )
 """Files of the agent's zip that run in the processes of trials, by the start of their names."""
-LIBRARY = "lib"
-"""Folder, within the agent's own, into which these files are unpacked."""
+LIBRARY = "lib"  # folder, within the agent's own, into which these files are unpacked
 WARM = "seerd/agent/warm/__main__.py"
-OBSERVER = "seerd.training.observer"
-"""Observes a script that does not import seerd."""
+OBSERVER = "seerd.training.observer"  # observes a script that does not import seerd
 TORCHRUN = (
     *("torch", "torch.distributed.run"),
     "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
@@ -45,13 +43,10 @@ TORCHRUN = (
     *("encodings.idna", "seerd.training.trial"),
 )
 """Modules that torchrun and its ranks import."""
-OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")
-"""Variables that differ between attempts."""
+OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")  # variables that differ between attempts
 
-JOIN_S = 120
-"""Seconds that nodes wait for each other: a cold disk takes a minute to import torch."""
-SIOCGIFADDR, NAME_BYTES, ADDRESS = 0x8915, 16, slice(20, 24)
-"""Of netdevice(7)."""
+JOIN_S = 120  # seconds that nodes wait for each other: a cold disk takes a minute to import torch
+SIOCGIFADDR, NAME_BYTES, ADDRESS = 0x8915, 16, slice(20, 24)  # of netdevice(7)
 
 
 class Places:
