@@ -18,10 +18,6 @@ from seerd.agent.web import RANGE, WebError, Wires, download
 FILES_AT_ONCE = 8
 
 
-class DataError(ValueError):
-    """Data cannot be fetched or written."""
-
-
 class JobData:
     """The data that the next preparation fetches."""
 
@@ -33,7 +29,7 @@ class JobData:
         self._items = [*([] if message.first else self._items), *message.items]
 
     def fetch(self, root: Path) -> None:
-        """Fetch every file that is not yet below `root` with the right size. Raises `DataError`."""
+        """Fetch every file that is not below `root` with the right size. Raises `ValueError`."""
         wires, root = Wires(), root.resolve()
         wanted = {item.to: item for item in self._items}.values()
         missing = [item for item in wanted if not _is_there(place(root, item.to), item.size)]
@@ -45,14 +41,14 @@ class JobData:
 
 
 def place(root: Path, to: str) -> Path:
-    """Return the path of this file below `root`. Raises `DataError` if it leads out of it."""
+    """Return the path of this file below `root`. Raises `ValueError` if it leads out of it."""
     parts, refused = to.split("/"), f"data for {to!r:.200} is refused"
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise DataError(f"{refused}: that is no plain path below the trials' working folder")
+        raise ValueError(f"{refused}: that is no plain path below the trials' working folder")
     path = root.joinpath(*parts)
     parent = path.parent.resolve()
     if parent != root and root not in parent.parents:
-        raise DataError(f"{refused}: a link leads out of the trials' working folder")
+        raise ValueError(f"{refused}: a link leads out of the trials' working folder")
     return path
 
 
@@ -66,13 +62,13 @@ def _fetch(wires: Wires, item: Download, root: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            raise DataError(f"data for {item.to} is refused: there is a folder of this name")
+            raise ValueError(f"data for {item.to} is refused: there is a folder of this name")
         download(wires, item.url, item.size, part)
         name_file(part, path)
     except (WebError, OSError) as error:
         with contextlib.suppress(OSError):
             os.unlink(part)
         if isinstance(error, WebError):
-            raise DataError(f"data for {item.to} cannot be fetched: {error}") from None
+            raise ValueError(f"data for {item.to} cannot be fetched: {error}") from None
         why = error.strerror or error
-        raise DataError(f"data for {item.to} cannot be written: {why}") from None
+        raise ValueError(f"data for {item.to} cannot be written: {why}") from None

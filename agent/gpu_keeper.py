@@ -47,7 +47,7 @@ class Keeper:
     def release(self, attempt: str) -> None:
         """Release the leases of an attempt whose processes are gone."""
         if self._held.pop(attempt, None) is not None:
-            self._say({"over": attempt}, [])
+            self._send({"over": attempt}, [])
 
     def close(self) -> None:
         """End the keeper, once nothing is left of the attempts that it holds leases for."""
@@ -58,9 +58,9 @@ class Keeper:
 
     def _hand(self, attempt: str, leases: List[int]) -> bool:
         parts = [leases[at : at + MOST_AT_ONCE] for at in range(0, len(leases), MOST_AT_ONCE)]
-        return all(self._say({"hold": attempt, "leases": len(part)}, part) for part in parts)
+        return all(self._send({"hold": attempt, "leases": len(part)}, part) for part in parts)
 
-    def _say(self, message: Dict[str, Any], leases: List[int]) -> bool:
+    def _send(self, message: Dict[str, Any], leases: List[int]) -> bool:
         if self._wire is None:
             return False
         line = json.dumps(message).encode() + b"\n"

@@ -217,8 +217,8 @@ class Registration:
         self._descriptor = descriptor
         self._size = 0
 
-    def say(self, run: RunHere) -> None:
-        """Write what the run says of itself, in one write of at least the last one's size."""
+    def write(self, run: RunHere) -> None:
+        """Write this into the run's file, in one write of at least the last one's size."""
         names = ("run", "weight", "most", "wants", "least", "pool", "since")
         body = {
             "version": 1,

@@ -126,7 +126,7 @@ class SharedGpus:
         self._folder = LeaseFolder(folder_path())
         self._folder.tidy()
         self._own = self._folder.register(run.run)
-        self._own.say(run)
+        self._own.write(run)
         self._keeper = Keeper(run.run)
         self._held: Dict[str, _Holding] = {}
         self._waiting: List[_Request] = []
@@ -163,7 +163,7 @@ class SharedGpus:
             stop.cancel()
         if not answer.done():
             self._waiting.remove(request)
-            self._say()
+            self._write_use()
             return False
         answer.result()
         return True
@@ -182,7 +182,7 @@ class SharedGpus:
             self._looked_at = self._now()
             with contextlib.suppress(OSError):  # of a full table of files: the next look sees them
                 self._see_others()
-            self._say()
+            self._write_use()
         if self._waiting:
             self._serve()
 
@@ -196,7 +196,7 @@ class SharedGpus:
     def need(self, least: int) -> None:
         """Note how many GPUs the smallest trial needs: a share below that is of no use."""
         self._run = replace(self._run, least=max(1, min(least, self._run.most)))
-        self._own.say(self._run)
+        self._own.write(self._run)
 
     def close(self) -> None:
         """Leave the machine; leases that attempts still have end with this process."""
@@ -234,7 +234,7 @@ class SharedGpus:
             if leased is not None:
                 self._waiting.remove(request)
                 self._hand_over(request, leased)
-        self._say()
+        self._write_use()
 
     def _hand_over(self, request: _Request, leased: Dict[Device, int]) -> None:
         leases = list(leased.values())
@@ -270,7 +270,7 @@ class SharedGpus:
         yield from (every[at : at + count] for at in range(0, len(every) - count + 1, count))
         yield every
 
-    def _say(self) -> None:
+    def _write_use(self) -> None:
         uses = {
             device.lease: Use(attempt, held.since)
             for attempt, held in self._held.items()
@@ -280,7 +280,7 @@ class SharedGpus:
         changed = replace(self._run, wants=self._wants(len(uses)), pool=pool, uses=uses)
         if changed != self._run:
             self._run = changed
-            self._own.say(changed)
+            self._own.write(changed)
 
     def _wants(self, used: int) -> int:
         """Return how many GPUs the run could use: all, if it has used its share lately."""

@@ -37,7 +37,7 @@ def comes(
 ) -> Registration:
     own = folder.register(name)
     since = time.time() - 90
-    own.say(RunHere(name, weight, 3, 2, 1, POOL, since, uses))
+    own.write(RunHere(name, weight, 3, 2, 1, POOL, since, uses))
     return own
 
 

@@ -32,7 +32,7 @@ from seerd.agent.gpu_leases import LeaseFolder, RunHere, Use
 folder = LeaseFolder(sys.argv[1])
 lease = folder.lease("gpu-0")
 own = folder.register("theirs")
-own.say(RunHere("theirs", 2.0, 4, 1, 1, ["gpu-0"], 7.0, {"gpu-0": Use("t1/2", 8.0)}))
+own.write(RunHere("theirs", 2.0, 4, 1, 1, ["gpu-0"], 7.0, {"gpu-0": Use("t1/2", 8.0)}))
 print("ready", lease is not None, flush=True)
 sys.stdin.read()
 """
@@ -122,8 +122,8 @@ def test_what_a_run_says_later_replaces_what_it_said(folder: LeaseFolder) -> Non
         "mine", 1.0, 8, 8, 2, [f"gpu-{n}" for n in range(8)], 1.0, {"gpu-1": Use("a/1", 1)}
     )
     short = RunHere("mine", 1.0, 8, 0, 1, ["gpu-0"], 1.0, {})
-    own.say(long)
-    own.say(short)
+    own.write(long)
+    own.write(short)
     (run,) = folder.runs()
     assert (run.pool, run.uses, run.wants) == (["gpu-0"], {}, 0)
 

@@ -34,7 +34,7 @@ for line in sys.stdin:
         print(json.dumps(lease is not None), flush=True)
     elif do == "register":
         own = folder.register(name)
-        own.say(RunHere(name, 1.0, 2, 1, 1, ["gpu-0", "gpu-1"], 5.0, {"gpu-0": Use("t/1", 6.0)}))
+        own.write(RunHere(name, 1.0, 2, 1, 1, ["gpu-0", "gpu-1"], 5.0, {"gpu-0": Use("t/1", 6.0)}))
         print("true", flush=True)
     elif do == "spoil":
         done = []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from seerd.agent.arguments import interpreter_words
-from seerd.agent.downloads import DataError, JobData, place
+from seerd.agent.downloads import JobData, place
 from seerd.agent.health import Interpreters, interpreter_answer
 from seerd.agent.protocol import Download, Downloads, Job
 
@@ -231,14 +231,14 @@ def test_what_cannot_be_fetched_or_written_leaves_nothing(store: Any, tmp_path: 
     for to, size, why in [*cases, ("file/x", 5, "cannot be written: ")]:
         fetched = JobData()
         fetched.take(data(store, (to, size)))
-        with pytest.raises(DataError, match=f"data for {to}.*{why}"):
+        with pytest.raises(ValueError, match=f"data for {to}.*{why}"):
             fetched.fetch(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
 @pytest.mark.parametrize("to", ["/etc/x", "a//b", "", ".", "a/../b", "a/..", "./a", "a\0b"])
 def test_data_goes_nowhere_but_below_the_folder(tmp_path: Path, to: str) -> None:
-    with pytest.raises(DataError, match="no plain path below the trials' working folder"):
+    with pytest.raises(ValueError, match="no plain path below the trials' working folder"):
         place(tmp_path, to)
 
 
@@ -250,6 +250,6 @@ def test_no_link_leads_data_out_of_the_folder(tmp_path: Path) -> None:
     assert place(root, "a") == root / "a"
     assert place(root, "in/deep/a") == root / "in/deep/a"
     assert place(root, "back/a") == root / "back/a"
-    with pytest.raises(DataError, match="a link leads out of the trials' working folder"):
+    with pytest.raises(ValueError, match="a link leads out of the trials' working folder"):
         place(root, "out/a")
     assert os.path.lexists(root / "out")
