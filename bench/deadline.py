@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seerd.core.incumbent import incumbent
+from seerd.core.metrics import incumbent
 from seerd.core.state import State
 from seerd.runs import reading
 from seerd.shell.home import RunFolder

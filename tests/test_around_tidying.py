@@ -15,8 +15,8 @@ import pytest
 from bench.testbed.checked_world import World
 from seerd.commands import tidy
 from seerd.commands.run import alone
+from seerd.commands.tidy import remove, size_of
 from seerd.errors import BusyError, UsageError
-from seerd.shell.disk import remove, size_of
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour

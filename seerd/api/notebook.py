@@ -13,9 +13,8 @@ from typing import Any
 
 from seerd.api import charts
 from seerd.commands.report import RunReader
-from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
-from seerd.core.metrics import last_value, names_of
+from seerd.core.metrics import best_saved, chosen, last_value, metric_name, names_of
 from seerd.core.state import State
 from seerd.errors import JournalError, UsageError
 from seerd.shell.home import RunFolder

@@ -9,13 +9,13 @@ from json import dumps
 from pathlib import Path
 
 from seerd.commands.common import tell
-from seerd.core.incumbent import chosen, incumbent
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import chosen, incumbent
 from seerd.core.state import Incumbent, State
 from seerd.errors import NoModelError, StoreError, UsageError
 from seerd.runs import reading
 from seerd.shell.home import RunFolder, copy_result
-from seerd.shell.model_card import Model, manifest_of, write_card
+from seerd.shell.model_card import write_card
 from seerd.stores.base import Store
 from seerd.telling import run_json
 from seerd.telling.diagnosis import diagnose
@@ -134,14 +134,6 @@ async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = ""
 
 async def _fetch(store: Store, state: State, best: Incumbent, to: RunFolder) -> None:
     trial, name = state.trials[best.trial], best.checkpoint.name
-    model = Model(
-        run=state.facts.run,
-        trial=trial.id,
-        config=trial.config,
-        seed=trial.seed,
-        reports=best.checkpoint.reports,
-        metric_name=state.facts.goal_of(trial.id).metric,
-        metric=best.metric,
-    )
     await store.fetch(trial.id, name, best.checkpoint.sha256, to.best / "checkpoint.pt")
-    write_card(to.best / "config.json", model, await manifest_of(store, trial.id, name))
+    metric = state.facts.goal_of(trial.id).metric
+    await write_card(to.best / "config.json", store, state.facts.run, trial, best, metric)

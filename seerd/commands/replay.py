@@ -12,8 +12,8 @@ import msgspec
 from rich.console import Group, RenderableType
 
 from seerd.commands.common import tell
-from seerd.core.again import DecidingAgain
 from seerd.core.state import State, Trial
+from seerd.core.step import DecidingAgain
 from seerd.errors import UsageError
 from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import begin, follow

@@ -5,9 +5,12 @@ has agreed.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +24,6 @@ from seerd.errors import BusyError, JournalError, UsageError
 from seerd.runs import reading, wiring
 from seerd.runs.runs import can_go_on, lacks_its_model
 from seerd.runs.unstored import unstored
-from seerd.shell import disk
 from seerd.shell.home import Home, RunFolder
 from seerd.stores.by_address import by_address
 from seerd.telling.harmless import harmless
@@ -50,7 +52,7 @@ def rm(folder: RunFolder, consent: Consent) -> None:
     outside, stays = _store_elsewhere(folder)
     paths = (folder.path, *outside)
     with working("looking at what it has on the disk"):
-        freed = Freed(folder, paths, disk.size_of(paths), stays)
+        freed = Freed(folder, paths, size_of(paths), stays)
     _remove([freed], "remove {} with its model", consent)
 
 
@@ -94,7 +96,7 @@ def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
         return None
     outside, stays = _store_elsewhere(folder)
     paths = tuple(path for path in (folder.store, folder.instances, *outside) if path.is_dir())
-    size = disk.size_of(paths)
+    size = size_of(paths)
     return Freed(folder, paths, size, stays) if size else None
 
 
@@ -163,7 +165,26 @@ def _remove_all(freed: list[Freed]) -> None:
     for one in freed:
         with one.folder.locked():
             try:
-                disk.remove(one.paths)
+                remove(one.paths)
             except OSError as error:
                 why = f"{error.strerror} ({error.filename})"
                 raise UsageError(f"not all of {one.folder.run} could be removed: {why}") from error
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """Add up the bytes of all files in these folders; one with several names counts once."""
+    seen: dict[tuple[int, int], int] = {}
+    for path in paths:
+        for folder, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    about = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - millions of them
+                    seen[about.st_dev, about.st_ino] = about.st_size
+    return sum(seen.values())
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove these folders and all that is in them, but follow no links. Raises `OSError`."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)

@@ -1,17 +1,21 @@
-"""How attempts begin and end, on one instance or on several.
+"""How attempts begin, hang and end, on one instance or on several.
 
-The one rule: an attempt has started when node 0 has, and has ended when every node has; all ends
-together decide the future of the trial. The GPUs of a node are free as soon as that node has ended.
+An attempt has started when node 0 has, and has ended when every node has; all ends together decide
+the future of the trial. The GPUs of a node are free as soon as that node has ended. A rank hangs
+only if every instance reports that nothing moves there, the ranks that wait have come at least as
+far as those that do not, and the latter do nothing. A slow rank is only reported.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from seerd.core.events import TrialComplained, TrialExited, TrialStarted
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, Complaint, State, Trial
+from seerd.core.verdicts import Slow
 from seerd.planner.trial_ids import job_of
 
 OFTEN = {9: ["usually out of memory"]}  # signal -> its usual cause on Linux
@@ -204,3 +208,38 @@ def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
     return min(
         crashed, key=lambda end: math.inf if end.silent is None else end.silent, default=None
     )
+
+
+def hangs(trial: Trial) -> bool:
+    """Return whether some ranks of the attempt do nothing while all others wait for them."""
+    if trial.phase is not TrialPhase.RUNNING or trial.ends or not trial.stalls:
+        return False
+    if len(trial.stalls) < len(trial.held or ()):
+        return False
+    hung = [stall.position for stall in trial.stalls.values() if stall.hung]
+    waiting = [stall.position for stall in trial.stalls.values() if not stall.hung]
+    return bool(hung and waiting) and max(hung) <= min(waiting)
+
+
+def newly_slow(trial: Trial, share: float) -> Slow | None:
+    """Return the rank that keeps the others waiting (`Rules.slow_share`), if it is a new one."""
+    if len(trial.waits) < len(trial.held or ()):
+        return None
+    slowest = slow_rank({r: w for waits in trial.waits.values() for r, w in waits.items()}, share)
+    if slowest is None or slowest[0] in trial.slow:
+        return None
+    rank, waited = slowest
+    node = next(node for node, waits in trial.waits.items() if rank in waits)
+    text = f"rank {rank} of {trial.id} on {node} keeps the others waiting {waited:.0%} of the time"
+    return Slow(trial=trial.id, rank=rank, detail=text)
+
+
+def slow_rank(shares: Mapping[int, float], least: float) -> tuple[int, float] | None:
+    """Return the rank that keeps all others waiting, and how much more than it they wait on average
+    (0 to 1). None unless each of them waits at least `least` more.
+    """
+    if len(shares) < 2:
+        return None
+    rank = min(shares, key=lambda each: (shares[each], each))
+    others = [share - shares[rank] for each, share in shares.items() if each != rank]
+    return (rank, fmean(others)) if min(others) >= least else None

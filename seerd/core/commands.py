@@ -90,6 +90,11 @@ class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     id: str  # "<sequence number of the event that caused it>.<index>"
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every instance whose agent gets the order; empty: no agent carries it out."""
+        return ()
+
 
 class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
     """Wake the core at `due`, replacing the timer set before. Outcome: `TimerFired`."""
@@ -143,8 +148,7 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     why: StartCause
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """Every instance whose agent gets the order."""
+    def nodes(self) -> tuple[str, ...]:  # noqa: D102 - see `Command`
         return (self.instance, *(name for name, _ in self.beside))
 
 
@@ -161,8 +165,7 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
     others: tuple[str, ...] = ()
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """Every instance whose agent gets the order."""
+    def nodes(self) -> tuple[str, ...]:  # noqa: D102 - see `Command`
         return (self.instance, *self.beside)
 
 

@@ -11,9 +11,9 @@ from seerd.core import commands, instances, verdicts
 from seerd.core.attempts import count_crash, unwant
 from seerd.core.commands import AnyCommand, Command
 from seerd.core.events import AddAsked, Event, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
+from seerd.core.failures import is_extra
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.obstacles import is_extra
 from seerd.core.placement import Slots
 from seerd.core.plans import Order, PlanChange
 from seerd.core.state import GONE, Complaint, Incumbent, JobState, State, Trial
@@ -92,24 +92,20 @@ def _want(state: State, change: PlanChange, dropped: set[str]) -> None:
         plan.wanted.pop(name, None)
         trial = state.trials[name]
         trial.gpus, trial.until, trial.judged = 0, None, None
-    for put in change.put:
-        _want_one(state, put.trial, dropped)
+    for name in (put.trial for put in change.put):
+        trial, allocation = state.trials[name], plan.order.get(name)
+        if allocation is None or name in dropped or trial.status != "live":
+            plan.wanted.pop(name, None)
+            continue
+        if name not in plan.wanted:
+            trial.judged = None
+        plan.wanted[name] = allocation
+        trial.gpus, trial.bracket = allocation.gpus, allocation.bracket
+        trial.until, trial.reached = allocation.until, None
     for name in plan.reached:
         if name in plan.wanted:
             state.trials[name].until, state.trials[name].reached = plan.wanted[name].until, None
     plan.reached.clear()
-
-
-def _want_one(state: State, name: str, dropped: set[str]) -> None:
-    trial, allocation = state.trials[name], state.plan.order.get(name)
-    if allocation is None or name in dropped or trial.status != "live":
-        state.plan.wanted.pop(name, None)
-        return
-    if name not in state.plan.wanted:
-        trial.judged = None
-    state.plan.wanted[name] = allocation
-    trial.gpus, trial.bracket = allocation.gpus, allocation.bracket
-    trial.until, trial.reached = allocation.until, None
 
 
 @_enact.register

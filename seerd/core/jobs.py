@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 
 from seerd.core.events import Objective
-from seerd.core.incumbent import good_enough, incumbent, mean_name, metric_name
+from seerd.core.failures import running
 from seerd.core.limits import affordable_for_job, job_ends, least_s, release_s
+from seerd.core.metrics import good_enough, incumbent, mean_name, metric_name
 from seerd.core.state import State
 from seerd.core.verdicts import JobOver, OverCause
 from seerd.planner.model import PlannedJob
@@ -75,12 +76,7 @@ def open_jobs(state: State) -> list[str]:
     return [job.id for job in state.facts.problem.jobs if not job.over]
 
 
-def holding(state: State, job: str) -> bool:
-    """Return whether a trial of the job has an attempt."""
-    return any(t.held is not None for t in state.trials.values() if job_of(t.id) == job)
-
-
 def to_publish(state: State) -> list[str]:
     """List the jobs whose model may be published before the run releases what it has."""
     over = [job.id for job in state.facts.problem.jobs if job.over]
-    return [name for name in over if not holding(state, name)]
+    return [name for name in over if not running(state, name)]

@@ -155,22 +155,16 @@ class Ledger:
         return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in young)
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
-        """Compute `exhausted_at` where minimums are the corners of a piecewise linear cost."""
-        corners = sorted(c.since_s + c.minimum_s - release_s for c in self.open.values())
-        affordable = -math.inf
-        for corner in corners:
-            cost = self.committed_gpu_s(corner, release_s)
-            if cost > budget_gpu_s:
-                return self._interpolate(affordable, corner, budget_gpu_s, release_s)
-            affordable = corner
+        """Compute `exhausted_at` where minimums are the corners of a piecewise linear cost: where
+        the piece between two corners crosses the budget.
+        """
+        low_s, low_gpu_s = -math.inf, 0.0
+        for corner_s in sorted(c.since_s + c.minimum_s - release_s for c in self.open.values()):
+            gpu_s = self.spent_gpu_s(corner_s + release_s)
+            if gpu_s > budget_gpu_s:
+                if low_s == -math.inf:
+                    return low_s
+                share = (budget_gpu_s - low_gpu_s) / (gpu_s - low_gpu_s)
+                return low_s + share * (corner_s - low_s)
+            low_s, low_gpu_s = corner_s, gpu_s
         return past_minimum
-
-    def _interpolate(
-        self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
-    ) -> float:
-        """Return where the piece between two corners crosses the budget, or its beginning."""
-        if low_s == -math.inf:
-            return low_s
-        low, high = (self.committed_gpu_s(t, release_s) for t in (low_s, high_s))
-        share = 0.0 if high == low else (budget_gpu_s - low) / (high - low)
-        return low_s + share * (high_s - low_s)

@@ -14,9 +14,8 @@ import msgspec
 from seerd.core import events
 from seerd.core.attempts import current
 from seerd.core.events import Checkpoint
-from seerd.core.incumbent import good_enough
 from seerd.core.lifecycle import RunPhase
-from seerd.core.metrics import as_it_counts, keep
+from seerd.core.metrics import as_it_counts, good_enough, keep
 from seerd.core.state import GOES_ON, State, Trial
 from seerd.planner.model import Report
 from seerd.planner.trial_ids import job_of

@@ -63,8 +63,12 @@ def launches(state: State) -> int:
     """Return how many more instances are wanted and allowed now, affordable or not."""
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
-    more = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live
-    cluster = state.facts.cluster
+    cluster, most_gpus = state.facts.cluster, state.facts.problem.limits.max_gpus
+    more = state.aims.needed
+    if most_gpus is not None:  # so many may be present at once, and what wanted trials need
+        most = max(more, most_gpus // cluster.gpus_per_instance)
+        more = min(more, most - state.fleet.leaving)
+    more -= state.fleet.live
     if not cluster.per_instance and cluster.max_instances is not None:
         # These are always the same machines: one that is being left must be free first.
         return min(more, cluster.max_instances - state.fleet.present)
@@ -101,14 +105,6 @@ def held_back(state: State) -> HoldCause | None:
     if launches(state) <= 0:
         return "most"
     return None if affordable_one(state) else "budget"
-
-
-def _most(state: State) -> int:
-    """Return how many instances may be present at once: at least what the wanted trials need."""
-    most_gpus = state.facts.problem.limits.max_gpus
-    if most_gpus is None:
-        return state.aims.needed + state.fleet.leaving
-    return max(state.aims.needed, most_gpus // state.facts.cluster.gpus_per_instance)
 
 
 def _in_time(state: State) -> bool:

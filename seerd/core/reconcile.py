@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterable, Iterator
 
 from seerd.core import commands, limits
+from seerd.core.attempts import hangs
 from seerd.core.commands import AnyCommand, PublishCause, StartCause, StopCause, TerminateCause
-from seerd.core.hangs import hangs
-from seerd.core.incumbent import incumbent, sign_of
+from seerd.core.failures import has_to_wait
 from seerd.core.jobs import to_publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.obstacles import has_to_wait
+from seerd.core.metrics import incumbent, sign_of
 from seerd.core.provisioning import asked_together, held_back
 from seerd.core.state import LIVE, Instance, State, Trial
 from seerd.core.verdicts import HeldBack, HoldCause

@@ -12,9 +12,8 @@ from seerd.core.attempts import current, node_ended, node_exited, node_started, 
 from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import AnyRequest
 from seerd.core.gaps import add_lost, events_missing, note_unknown_attempt
-from seerd.core.hangs import node_stalled, node_waited
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.state import PRESENT, AttemptEnd, Complaint, Published, State
+from seerd.core.state import PRESENT, AttemptEnd, Complaint, NodeStall, Published, State
 from seerd.planner.trial_ids import job_of
 
 
@@ -69,7 +68,12 @@ def _(event: events.RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
     state.clock.left_s, state.clock.resumed_s = state.clock.heard_at, event.at
     if state.phase is RunPhase.OVER and state.end.status == "interrupted" and not event.stored:
-        _reopen(state)
+        state.go(RunPhase.RUNNING)
+        state.end.reopen()
+        state.result.of_jobs.clear()
+        state.result.no_model.clear()
+        state.agenda.ask = "resumed"
+        instances.may_launch(state)
     elif state.phase is RunPhase.OVER and (
         event.stored or len(state.result.of_jobs) < len(state.jobs)
     ):
@@ -94,15 +98,6 @@ def _(event: events.RunResumed, state: State) -> None:
             key, node = trial.key_on(slots.node), slots.node
             if node not in trial.told and node not in missing and key in state.ledger.open:
                 state.ledger.begin_at(key, event.at)
-
-
-def _reopen(state: State) -> None:
-    state.go(RunPhase.RUNNING)
-    state.end.reopen()
-    state.result.of_jobs.clear()
-    state.result.no_model.clear()
-    state.agenda.ask = "resumed"
-    instances.may_launch(state)
 
 
 @_record.register
@@ -210,10 +205,14 @@ def _(
             node_started(state, trial, event)
         case events.TrialExited():
             node_exited(state, trial, event)
+        case events.TrialStalled(over=True):
+            trial.stalls.pop(event.instance, None)
         case events.TrialStalled():
-            node_stalled(state, trial, event)
+            trial.stalls[event.instance] = NodeStall(event.hung, (event.units, event.ticks))
+            state.touch(trial.id)
         case events.TrialWaited():
-            node_waited(state, trial, event)
+            trial.waits[event.instance] = dict(zip(event.ranks, event.shares, strict=False))
+            state.agenda.waited.append(trial.id)
 
 
 @_record.register

@@ -7,14 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from seerd.core.alike import again_is_useless, still_quiet
+from seerd.core.attempts import newly_slow
 from seerd.core.commands import Launch
 from seerd.core.extending import requested, retiring
-from seerd.core.hangs import newly_slow
-from seerd.core.incumbent import best_checkpoint
+from seerd.core.failures import again_is_useless, newly_blocked, still_quiet
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
-from seerd.core.obstacles import newly_blocked
+from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import Agenda, State, Trial
 from seerd.core.verdicts import AnyVerdict, Blocked, FailCause, Failed, Gone, Kept, Since, Warned
@@ -43,7 +42,9 @@ def settle(state: State) -> Iterator[AnyVerdict]:
     if agenda.judge or agenda.blocked:
         yield from _failures(state, agenda)
     if agenda.waited:
-        yield from _slow_ranks(state, agenda)
+        waited, agenda.waited = agenda.waited, []
+        slow = (newly_slow(state.trials[name], state.rules.slow_share) for name in waited)
+        yield from (verdict for verdict in slow if verdict is not None)
     if agenda.refused or agenda.came:
         yield from _launches(state, agenda)
 
@@ -82,23 +83,11 @@ def _for_good(state: State, name: str, why: FailCause) -> bool:
     trial = state.trials[name]
     if why == "crashes":
         in_vain = trial.in_vain > state.rules.max_crashes
-        return in_vain or _in_a_burst(state, trial) or again_is_useless(state, trial)
+        within_s = state.facts.problem.limits.deadline_s / state.rules.burst_share
+        burst = trial.crashed_s[-state.rules.max_burst - 1 :]  # with or without progress
+        in_a_burst = len(burst) > state.rules.max_burst and state.now - burst[0] <= within_s
+        return in_vain or in_a_burst or again_is_useless(state, trial)
     return why == "silent" or trial.losses > state.rules.max_losses
-
-
-def _in_a_burst(state: State, trial: Trial) -> bool:
-    """Return whether a trial has crashed too often in a short time, with or without progress."""
-    within_s = state.facts.problem.limits.deadline_s / state.rules.burst_share
-    burst = trial.crashed_s[-state.rules.max_burst - 1 :]
-    return len(burst) > state.rules.max_burst and state.now - burst[0] <= within_s
-
-
-def _slow_ranks(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    waited, agenda.waited = agenda.waited, []
-    for name in waited:
-        slow = newly_slow(state.trials[name], state.rules.slow_share)
-        if slow is not None:
-            yield slow
 
 
 def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:

@@ -22,6 +22,7 @@ from seerd.core.rules import RULES, Rules
 from seerd.planner.memory import Json
 from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
+from seerd.planner.trial_ids import job_of
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)  # asked for, or ready
 PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)  # may still exist
@@ -495,6 +496,10 @@ class State:
         """The run as its policy sees it."""
         spent = {name: job.spent_gpu_s(self.now) for name, job in self.jobs.items()}
         return View(self.now, self.facts.mode, self.trials, spent if self.facts.jobs else {})
+
+    def trials_of(self, job: str) -> list[Trial]:
+        """Return the trials of a job."""
+        return [trial for trial in self.trials.values() if job_of(trial.id) == job]
 
     def forget_question(self) -> None:
         """Drop the open question to the policy, which was about an earlier situation."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seerd.core.incumbent import best_saved
-from seerd.core.metrics import best_value, last_value, names_of, value_of
+from seerd.core.metrics import best_saved, best_value, last_value, names_of, value_of
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import scalar

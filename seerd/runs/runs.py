@@ -22,8 +22,8 @@ from seerd.backends.base import Leftovers, Quote
 from seerd.backends.bundle import build_agent
 from seerd.clock import wall
 from seerd.core.events import JobFacts, Objective, RunFacts, RunStarted
-from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import incumbent
 from seerd.core.rules import closing_s, shortest_s
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError

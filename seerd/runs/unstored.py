@@ -9,8 +9,7 @@ from pathlib import Path
 from seerd.agent import transfer
 from seerd.agent.manifest import CheckpointError, Comparison, Manifest
 from seerd.core.events import Checkpoint
-from seerd.core.incumbent import chosen, sign_of
-from seerd.core.metrics import as_it_counts, violated_by
+from seerd.core.metrics import as_it_counts, chosen, sign_of, violated_by
 from seerd.core.state import State
 from seerd.errors import StoreError
 from seerd.planner.trial_ids import job_of

@@ -25,9 +25,8 @@ from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import EventsMissing
 from seerd.errors import ProviderError, SeerdError
 from seerd.shell.losses import Losses
-from seerd.shell.orders import InstanceOrders
 from seerd.shell.run_environment import Running
-from seerd.shell.translate import event_of, order_of
+from seerd.shell.translate import InstanceOrders, event_of, stop_of
 from seerd.stores.base import slot_number
 
 RENEW_S = 5.0
@@ -155,23 +154,21 @@ class Conversation:
 
     def say(self, order: Order) -> None:
         """Send this order now, if there is a connection; the next one sends `pending` again."""
-        if self._writer is not None:
-            self._writer.write(encode(self._dated(order)))
-
-    def _dated(self, order: Order) -> Order:
-        """Add the moment, in the agent's time, from which an order's seconds count."""
-        if not isinstance(order, protocol.Renew | protocol.Stop):
-            return order
-        clock, trials = self._core.clock, self._core.state.trials
-        at_s = trials[order.trial].asked_s if isinstance(order, protocol.Stop) else clock.now()
-        return replace(order, at=clock.origin + at_s + self.ahead_s)
+        if self._writer is None:
+            return
+        if isinstance(order, protocol.Renew | protocol.Stop):
+            # From which moment, in the agent's time, its seconds count.
+            clock, trials = self._core.clock, self._core.state.trials
+            at_s = trials[order.trial].asked_s if isinstance(order, protocol.Stop) else clock.now()
+            order = replace(order, at=clock.origin + at_s + self.ahead_s)
+        self._writer.write(encode(order))
 
     def order(self, command: StartTrial | StopTrial) -> None:
         """Send this command's orders: starts in order, as soon as they have URLs; a stop at once,
         unless its trial is still to be started, since a trial must end in time.
         """
         if isinstance(command, StopTrial) and not self._starting[command.trial]:
-            self.say(order_of(command))
+            self.say(stop_of(command))
             return
         starting = [command.trial] if isinstance(command, StartTrial) else []
         self._starting.update(starting)
@@ -203,7 +200,7 @@ class Conversation:
         self._starting.update(starting)
         for command in commands:
             if isinstance(command, StopTrial) and command.trial not in starting:
-                self.say(order_of(command))
+                self.say(stop_of(command))
         await self._speak(self._pending, starting)
 
     def renew(self) -> None:

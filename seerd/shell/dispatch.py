@@ -15,22 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
-from seerd.backends.base import Launched, Leftovers, Loss, Span
+from seerd.backends.base import Leftovers, Loss, Span
 from seerd.core import commands, events
 from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, Checkpoint
-from seerd.core.state import PlanInForce
+from seerd.core.state import Incumbent, PlanInForce
 from seerd.core.step import trials_of
 from seerd.core.verdicts import Declined
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
-from seerd.shell.agents import Readiness
 from seerd.shell.core import Core
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
-from seerd.shell.model_card import Model, manifest_of, write_card
+from seerd.shell.model_card import write_card
 from seerd.shell.requests import RequestReader
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.sessions import Sessions
@@ -246,8 +245,13 @@ class Dispatch:
         with self.requests.readying():
             preparing = self.sessions.prepare(launched, command.id)
             readiness = await self._remarking(preparing, slow, after_s)
-        if readiness.why:
-            await self._return(command, launched, readiness)
+        if why := readiness.why:  # it is given back
+            until = None
+            try:
+                until = (await self._end(launched.instance, command.id)).until
+            except ProviderError as error:
+                why = f"{why}; {error}"
+            self._refuse(command, why, Span(launched.since, until), retry=readiness.retry)
             return
         self._emit(
             events.InstanceReady,
@@ -257,17 +261,6 @@ class Dispatch:
             running_since=self._clock.past(launched.since),
             boot=self.sessions.boot(launched.instance),
         )
-
-    async def _return(
-        self, command: commands.Launch, launched: Launched, readiness: Readiness
-    ) -> None:
-        """Give back an instance that could not be made ready, and refuse its launch."""
-        why, until = readiness.why, None
-        try:
-            until = (await self._end(launched.instance, command.id)).until
-        except ProviderError as error:
-            why = f"{why}; {error}"
-        self._refuse(command, why, Span(launched.since, until), retry=readiness.retry)
 
     def _refuse(
         self, command: commands.Launch, why: str, span: Span, *, retry: bool, unknown: bool = False
@@ -320,35 +313,24 @@ class Dispatch:
         return span
 
     async def _publish(self, command: commands.Publish) -> None:
-        to = self._environment.result / job_of(command.trial) / "checkpoint.pt"
+        environment = self._environment
+        to = environment.result / job_of(command.trial) / "checkpoint.pt"
         again = "the best model is in the store, which does not give it; it is requested repeatedly"
         try:
-            place = self._environment.store.place(command.trial, command.checkpoint)
+            place = environment.store.place(command.trial, command.checkpoint)
             copying = f"copying the best model: {place}"
             fetching = self._remarking(self._fetch(command, to), copying, SLOW_S)
             await self._remarking(fetching, again)
-            await self._describe(command, to.with_name("config.json"))
+            trial = self._core.state.trials[command.trial]
+            kept = next(c for c in trial.checkpoints if c.name == command.checkpoint)
+            model = Incumbent(command.trial, kept, command.metric)
+            metric, card = environment.metric_of(command.trial), to.with_name("config.json")
+            await write_card(card, environment.store, environment.run, trial, model, metric)
         except (StoreError, OSError) as error:
             damaged = isinstance(error, StoreError) and error.damaged
             self._emit(events.PublishFailed, command=command.id, why=str(error), damaged=damaged)
             return
         self._emit(events.ModelPublished, command=command.id, path=str(to))
-
-    async def _describe(self, command: commands.Publish, to: Path) -> None:
-        """Write the card of the model beside its checkpoint. Raises `OSError`."""
-        environment = self._environment
-        trial = self._core.state.trials[command.trial]
-        model = Model(
-            run=environment.run,
-            trial=command.trial,
-            config=command.config,
-            seed=trial.seed,
-            reports=next(c.reports for c in trial.checkpoints if c.name == command.checkpoint),
-            metric_name=environment.metric_of(command.trial),
-            metric=command.metric,
-        )
-        manifest = await manifest_of(environment.store, command.trial, command.checkpoint)
-        write_card(to, model, manifest)
 
     async def _fetch(self, command: commands.Publish, to: Path) -> None:
         """Fetch the best model, for `FETCH_S` seconds unless it is damaged: nothing is paid for

@@ -14,7 +14,6 @@ first event that was written with them.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import shutil
 import sqlite3
@@ -24,7 +23,6 @@ from collections.abc import Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import msgspec
 
@@ -35,7 +33,16 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, OlderJournalError
-from seerd.shell.salvage import Salvage, StoredRow, Tip, linked, sum_of, tip_path
+from seerd.shell.salvage import (
+    Salvage,
+    StoredRow,
+    Tip,
+    damaged,
+    linked,
+    put_in_place,
+    remove_file,
+    sum_of,
+)
 from seerd.version import VERSION
 
 LATEST = 1e12  # an upper limit for the start of a run (wall clock, seconds since 1970)
@@ -67,7 +74,7 @@ class _BrokenError(Exception):
     """The journal is not as it was written; the text says where."""
 
 
-class Journal:
+class Journal(contextlib.AbstractContextManager["Journal"]):
     """One run's journal. It may be opened `read_only` while the daemon writes."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -161,7 +168,7 @@ class Journal:
     def _written_anew(self, entries: list[Entry], notes: dict[str, str]) -> Path:
         """Write these entries to a new journal beside this one; return its path."""
         new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
-        _remove(new_path)
+        remove_file(new_path)
         with Journal.create(new_path, self.origin) as new:
             for key, value in notes.items():
                 new._set(key, value)  # noqa: SLF001
@@ -411,7 +418,7 @@ class Journal:
             raise JournalError(
                 f"the journal {self.path} cannot be copied to {kept}: {error.strerror}"
             ) from error
-        _put(new_path, self.path)
+        put_in_place(new_path, self.path)
 
     @property
     def lost_until(self) -> float:
@@ -421,9 +428,6 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -455,31 +459,6 @@ def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
     if "summed after" in meta:
         row = ("sum", sum_of(meta))
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
-
-
-def damaged(path: Path) -> Path:
-    """Return a free path for a damaged journal that is being replaced."""
-    numbers = itertools.count(1)
-    names = (path.with_name(f"{path.stem}.damaged{n}{path.suffix}") for n in numbers)
-    return next(name for name in names if not name.exists())
-
-
-def _put(new_path: Path, path: Path) -> None:
-    """Put a new journal in the place of a copied one, so that one exists at each moment. Its tip is
-    put first, since a tip that goes further than its journal means damage.
-    """
-    _remove(path, "-wal", "-shm")
-    try:
-        tip_path(new_path).replace(tip_path(path))
-        new_path.replace(path)
-    except OSError as error:
-        raise JournalError(f"the journal {path} cannot be replaced: {error.strerror}") from error
-
-
-def _remove(path: Path, *suffixes: str) -> None:
-    for suffix in suffixes or ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).unlink()
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

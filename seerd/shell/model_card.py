@@ -4,53 +4,39 @@ only ever added; scripts read them.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seerd.agent.manifest import Manifest
+from seerd.core.state import Incumbent, Trial
 from seerd.errors import StoreError
 from seerd.planner.parameter import plain
 from seerd.stores.base import Store
 from seerd.version import VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A published model."""
-
-    run: str  # the run that made it
-    trial: str  # the trial that saved it
-    config: Mapping[str, Any]  # the trial's value of each hyperparameter
-    seed: int  # seed of the trial's random numbers
-    reports: int  # how many reports the trial had made
-    metric_name: str  # name of the metric by which it is the best
-    metric: float  # that metric, which may be the mean of the last reports
-
-
-async def manifest_of(store: Store, trial: str, name: str) -> Manifest | None:
-    """Read the manifest of a checkpoint that was just fetched, or None: the model is worth more."""
-    try:
-        return await store.manifest(trial, name)
-    except StoreError:
-        return None
-
-
-def write_card(to: Path, model: Model, manifest: Manifest | None) -> None:
-    """Write what is known of the model as JSON. Raises `OSError`."""
-    metrics = {} if manifest is None else manifest.metrics
+async def write_card(
+    to: Path, store: Store, run: str, trial: Trial, best: Incumbent, metric_name: str
+) -> None:
+    """Write what is known of a model that was just fetched as JSON. Raises `OSError`. What only its
+    manifest says is left out if that cannot be read: the model is worth more.
+    """
+    metrics: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
+    with contextlib.suppress(StoreError):
+        manifest = await store.manifest(best.trial, best.checkpoint.name)
+        metrics, versions = manifest.metrics, manifest.versions
     card = {
-        "trial": model.trial,
-        "config": plain(model.config),
-        "metric": model.metric,
-        "run": model.run,
-        "seed": model.seed,
-        "reports": model.reports,
-        "metric_name": model.metric_name,
-        "metrics": {**metrics, model.metric_name: model.metric},
-        "versions": {**({} if manifest is None else manifest.versions), "seerd": VERSION},
+        "trial": best.trial,
+        "config": plain(trial.config),
+        "metric": best.metric,
+        "run": run,
+        "seed": trial.seed,
+        "reports": best.checkpoint.reports,
+        "metric_name": metric_name,
+        "metrics": {**metrics, metric_name: best.metric},
+        "versions": {**versions, "seerd": VERSION},
     }
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(json.dumps(card, indent=2) + "\n")
+    to.write_text(json.dumps(card, indent=2) + "\n")  # noqa: ASYNC240 - it is short

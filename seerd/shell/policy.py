@@ -21,7 +21,7 @@ from seerd.core.asking import Answer
 from seerd.core.plans import Order
 from seerd.errors import PolicyError
 from seerd.planner.model import Problem, Report, TrialStatus, TrialView, View
-from seerd.shell import policy_wire as wire
+from seerd.shell import policy_main as wire
 
 BUFFER_BYTES = 1 << 20
 END_S = 1.0  # longest time from the end of its output to the end of the process, seconds
@@ -31,7 +31,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # so that a plan is the same on any 
 class PolicyProcess:
     """The process of a problem's policy. One question at a time: `note` it, then await its
     `answer`. `limit_s`: seconds for an answer, with the start of the process; `plan`: see
-    `policy_wire.Opening`.
+    `policy_main.Opening`.
     """
 
     def __init__(self, problem: Problem, limit_s: float = 10.0, *, plan: str = "") -> None:
@@ -208,17 +208,13 @@ class _Child(asyncio.SubprocessProtocol):
                 raise PolicyError(f"the policy's answer has {size} bytes, more than {most}")
             return await self._said.readexactly(size)
         except asyncio.IncompleteReadError as error:
-            await self._end()
-            raise PolicyError(f"the policy's process {self._how()}") from error
-
-    async def _end(self) -> None:
-        """Give the process `END_S` seconds to end, so that its exit code is known; then kill it."""
-        try:
-            async with asyncio.timeout(END_S):
+            try:  # so that its exit code is known
+                async with asyncio.timeout(END_S):
+                    await self._gone.wait()
+            except TimeoutError:
+                self.kill()
                 await self._gone.wait()
-        except TimeoutError:
-            self.kill()
-            await self._gone.wait()
+            raise PolicyError(f"the policy's process {self._how()}") from error
 
     def kill(self) -> None:
         """Kill the process and all that it has started, as soon as it runs."""

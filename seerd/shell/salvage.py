@@ -8,7 +8,9 @@ only if it fits. The format of the file: sqlite.org/fileformat2.html, sections 1
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import os
 import struct
 import zlib
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
+from seerd.errors import JournalError
 
 SUM = 16  # bytes of a checksum (BLAKE2b)
 PAGE = 4096  # bytes of a page, as SQLite makes files since version 3.12, if the file does not say
@@ -86,6 +90,32 @@ def linked(before: bytes, row: StoredRow) -> bytes:
 def sum_of(meta: dict[str, str]) -> str:
     """Compute the checksum of a journal's `meta`."""
     return hashlib.blake2b(msgspec.json.encode(sorted(meta.items())), digest_size=SUM).hexdigest()
+
+
+def damaged(path: Path) -> Path:
+    """Return a free path for a damaged journal that is being replaced."""
+    numbers = itertools.count(1)
+    names = (path.with_name(f"{path.stem}.damaged{n}{path.suffix}") for n in numbers)
+    return next(name for name in names if not name.exists())
+
+
+def put_in_place(new_path: Path, path: Path) -> None:
+    """Put a new journal in the place of a copied one, so that one exists at each moment. Its tip is
+    put first, since a tip that goes further than its journal means damage.
+    """
+    remove_file(path, "-wal", "-shm")
+    try:
+        tip_path(new_path).replace(tip_path(path))
+        new_path.replace(path)
+    except OSError as error:
+        raise JournalError(f"the journal {path} cannot be replaced: {error.strerror}") from error
+
+
+def remove_file(path: Path, *suffixes: str) -> None:
+    """Remove a journal and its logs, or only those of these suffixes."""
+    for suffix in suffixes or ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()
 
 
 class Salvage:

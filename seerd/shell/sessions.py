@@ -16,9 +16,8 @@ from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.core import Core
 from seerd.shell.losses import Losses
-from seerd.shell.orders import InstanceOrders
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.translate import instances_of
+from seerd.shell.translate import InstanceOrders
 
 RENEW_URLS_S = 600.0  # how often URLs are renewed, seconds: temporary credentials expire
 
@@ -132,7 +131,7 @@ class Sessions:
     def order(self, command: StartTrial | StopTrial) -> None:
         """Send the command to the agent of each instance that it concerns."""
         conversations = self._open()
-        for instance in instances_of(command):
+        for instance in command.nodes:
             if instance in conversations:
                 conversations[instance].order(command)
 

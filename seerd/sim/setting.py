@@ -12,7 +12,7 @@ from functools import cache
 from msgspec import structs
 
 from seerd.core.events import Goal, JobFacts, RunFacts
-from seerd.core.incumbent import incumbent
+from seerd.core.metrics import incumbent
 from seerd.core.state import State
 from seerd.planner.model import (
     ClusterFacts,

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from seerd.core.alike import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
-from seerd.core.incumbent import incumbent
+from seerd.core.failures import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.metrics import value_of
+from seerd.core.metrics import incumbent, value_of
 from seerd.core.provisioning import refused
 from seerd.core.state import GOES_ON, State, Trial
 from seerd.telling.complaints import complaints_of

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seerd.core.events import JobFacts
-from seerd.core.incumbent import chosen
 from seerd.core.ledger import LOST
+from seerd.core.metrics import chosen
 from seerd.core.state import Incumbent, State, Trial
 from seerd.core.verdicts import OverCause
 from seerd.planner.model import PlannedJob

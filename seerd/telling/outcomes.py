@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from seerd.core.alike import has_failed
-from seerd.core.incumbent import chosen
+from seerd.core.failures import has_failed
 from seerd.core.last_words import obstacle_of
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.metrics import violations_of
+from seerd.core.metrics import chosen, violations_of
 from seerd.core.state import State, Trial
 from seerd.planner.model import Compared
 from seerd.planner.trial_ids import job_of

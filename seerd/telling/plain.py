@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from seerd.core.alike import OVER_TIME
 from seerd.core.attempts import crash_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -27,11 +26,11 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
-from seerd.core.incumbent import metric_name, sign_of
+from seerd.core.failures import OVER_TIME
 from seerd.core.last_words import error_line
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import time_left
-from seerd.core.metrics import violated_by
+from seerd.core.metrics import metric_name, sign_of, violated_by
 from seerd.core.state import Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import IN_THE_WAY, complaint_text

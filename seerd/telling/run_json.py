@@ -7,10 +7,19 @@ from dataclasses import asdict
 
 from seerd.backends.base import Leftovers
 from seerd.core.events import Goal
-from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
-from seerd.core.metrics import last_value, metrics_of, names_of, value_of, violations_of
+from seerd.core.metrics import (
+    averaged,
+    best_report,
+    best_saved,
+    chosen,
+    last_value,
+    metrics_of,
+    names_of,
+    value_of,
+    violations_of,
+)
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.parameter import plain

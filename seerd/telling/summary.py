@@ -9,9 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.backends.base import Leftovers
-from seerd.core.incumbent import best_report, best_saved, better_report, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
-from seerd.core.metrics import last_value, metrics_of, names_of
+from seerd.core.metrics import (
+    best_report,
+    best_saved,
+    better_report,
+    chosen,
+    last_value,
+    metric_name,
+    metrics_of,
+    names_of,
+)
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from bench.testbed.checked_world import World
-from seerd.core.again import DecidingAgain
 from seerd.core.events import AddAsked, JobAdded
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import new_state
+from seerd.core.step import DecidingAgain
 from seerd.planner.policies import AT_ONCE, POLICIES
 from tests.core.test_extending import NAMES, TRAINS, facts_of, longer
 from tests.groups import group_world, on

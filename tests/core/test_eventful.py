@@ -12,16 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from seerd.core import (
-    alike,
-    incumbent,
-    jobs,
-    limits,
-    metrics,
-    obstacles,
-    provisioning,
-    settle,
-)
+from seerd.core import failures, jobs, limits, metrics, provisioning, settle
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.invariants import violations
@@ -47,6 +38,10 @@ NOT_KEPT = "the_budget_is_kept"
 """What no core can see to: daemons come back here long after everything should have ended."""
 
 
+def holding(state: State, job: str) -> bool:
+    return failures.running(state, job) > 0
+
+
 def waits_for(state: State) -> str | None:
     return complaints_of(state)["waits"] if without_gpu(state) else None
 
@@ -57,9 +52,9 @@ OF_A_RUN = (
     *(limits.quiet_by, limits.grace_left_s, limits.time_left, limits.alone_until),
     *(limits.orphan_timeout_s, limits.own_limit_at, limits.least_s),
     *(limits.limit_at, limits.training_ends_at, limits.gone_by, limits.wake_at, limits.retire_at),
-    *(alike.hopeless_jobs, jobs.open_jobs, jobs.to_publish, metrics.names_of),
+    *(failures.hopeless_jobs, jobs.open_jobs, jobs.to_publish, metrics.names_of),
     *(provisioning.launches, provisioning.affordable_one, provisioning.held_back),
-    *(provisioning.refused, incumbent.incumbent, incumbent.chosen, waits_for),
+    *(provisioning.refused, metrics.incumbent, metrics.chosen, waits_for),
     *(diagnosis.diagnose, diagnosis.complaints, outcomes),
 )
 """What can be asked of a run at any moment."""
@@ -68,14 +63,14 @@ AT_A_MOMENT = (
 )
 OF_GPUS = limits.affordable, limits.affordable_launch
 OF_A_JOB = (
-    *(limits.job_grace_left_s, jobs.target_reached, jobs.holding, alike.alike),
-    *(obstacles.running, obstacles.always_blocked, incumbent.incumbent, incumbent.best_report),
+    *(limits.job_grace_left_s, jobs.target_reached, holding, failures.alike),
+    *(failures.running, failures.always_blocked, metrics.incumbent, metrics.best_report),
 )
 OF_A_TRIAL = (
-    *(fate, diagnosis.hint_of, incumbent.best_checkpoint, incumbent.best_saved),
-    *(metrics.best_value, metrics.violations_of, obstacles.has_to_wait, alike.again_is_useless),
+    *(fate, diagnosis.hint_of, metrics.best_checkpoint, metrics.best_saved),
+    *(metrics.best_value, metrics.violations_of, failures.has_to_wait, failures.again_is_useless),
 )
-WARNINGS = alike.still_quiet, settle.identical_warning, settle.disk_warning
+WARNINGS = failures.still_quiet, settle.identical_warning, settle.disk_warning
 
 
 def answers(state: State) -> Iterator[object]:

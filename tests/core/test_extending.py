@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from bench.testbed.checked_world import World
-from seerd.core.again import DecidingAgain
 from seerd.core.commands import AskPolicy, Launch, Terminate
 from seerd.core.enact import enact
 from seerd.core.events import ExtendAsked, InstanceReady, RunFacts, RunStarted, StopAsked
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.state import State, new_state
-from seerd.core.step import follow, step
+from seerd.core.step import DecidingAgain, follow, step
 from seerd.core.verdicts import Adopted, Denied, Granted, Retired
 from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES

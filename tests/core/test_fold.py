@@ -11,7 +11,6 @@ from functools import cache
 import pytest
 
 from bench.testbed.checked_world import World
-from seerd.core.again import Difference, again
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -29,7 +28,7 @@ from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import GONE, LIVE, Agenda, State, new_state
-from seerd.core.step import follow, step
+from seerd.core.step import Difference, again, follow, step
 from seerd.sim.behaviour import Behaviour
 from tests.by_hand import begun
 from tests.conftest import small_facts

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from seerd.core.attempts import crash_text
+from seerd.core.attempts import crash_text, slow_rank
 from seerd.core.commands import Launch, StartTrial, Terminate
 from seerd.core.events import (
     InstanceNoticed,
@@ -19,7 +19,6 @@ from seerd.core.events import (
     TrialStalled,
     TrialWaited,
 )
-from seerd.core.hangs import slow_rank
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
 from seerd.telling.plain import line_of
@@ -165,7 +164,7 @@ def test_how_an_attempt_crashed_in_words(fields: dict[str, Any], text: str) -> N
 
 @given(st.dictionaries(st.integers(0, 63), st.floats(0, 1), max_size=16))
 def test_a_slow_rank_waits_much_less_than_every_other(shares: dict[int, float]) -> None:
-    found = slow_rank(shares)
+    found = slow_rank(shares, RULES.slow_share)
     gaps = sorted(shares.values())
     assert (found is not None) == (len(gaps) > 1 and gaps[1] - gaps[0] >= RULES.slow_share)
     if found is not None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from seerd.core.events import Checkpoint, RunFacts
-from seerd.core.incumbent import better_report, good_enough, incumbent, metric_name
 from seerd.core.lifecycle import TrialPhase
+from seerd.core.metrics import better_report, good_enough, incumbent, metric_name
 from seerd.core.state import State, Trial, new_state
 from seerd.planner.model import Report
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from seerd.core.events import TrialCheckpointed, TrialReported, TrialStarted, TrialTraining
-from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
-from seerd.core.metrics import last_value, metrics_of, names_of, value_of, violations_of
+from seerd.core.metrics import incumbent, last_value, metrics_of, names_of, value_of, violations_of
 from seerd.core.plans import New, PlanChange, Put
 from seerd.planner.model import MetricConstraint
 from seerd.telling.diagnosis import diagnose

@@ -7,8 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.core.packing import Demand
-from seerd.core.placement import Waiting
+from seerd.core.placement import Demand, Waiting
 
 sizes = st.lists(st.sampled_from([1, 1, 2, 3, 4, 8]), max_size=25)
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.core.events import TrialCheckpointed, TrialExited, TrialReported, TrialStarted
-from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.metrics import incumbent
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.verdicts import Closing
 from seerd.planner.model import MetricConstraint

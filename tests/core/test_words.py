@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from seerd.core.alike import failure_text, in_words, signature
 from seerd.core.attempts import crash_text
 from seerd.core.events import TrialExited
+from seerd.core.failures import failure_text, in_words, signature
 from seerd.core.last_words import error_line, error_place, is_certain, obstacle_of
 from seerd.core.state import Complaint
 from seerd.telling.complaints import IN_THE_WAY, complaint_text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from seerd.core.again import AskingAgain, DecidingAgain
 from seerd.core.asking import Asking, outlined
 from seerd.core.commands import Launch
 from seerd.core.enact import AnyDecision
@@ -23,7 +22,7 @@ from seerd.core.events import (
 )
 from seerd.core.plans import New, Order, PlanChange, Put
 from seerd.core.state import State, new_state
-from seerd.core.step import follow, step
+from seerd.core.step import AskingAgain, DecidingAgain, follow, step
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
 from seerd.telling.explanation.pages import lines_of, timeline_page
@@ -180,7 +179,7 @@ def counting(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How often what the policy is asked with was made, by how many trials its plan had then."""
-    from seerd.core import again, asking
+    from seerd.core import asking, step
 
     orders: list[int] = []
 
@@ -189,7 +188,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             orders.append(len(order))
             super().__init__(problem, memory, order, plan=counting)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(again, "Asking", Noting)
+    monkeypatch.setattr(step, "Asking", Noting)
     return orders
 
 

@@ -30,8 +30,8 @@ from seerd.backends.ec2.request import Ec2Settings
 from seerd.backends.ssh.site import SentSources
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
-from seerd.core.incumbent import sign_of
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import sign_of
 from seerd.core.state import State, new_state
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, SeerdError
 from seerd.planner.model import Limits, Mode

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from seerd.core.commands import StartTrial
 from seerd.core.events import EventsMissing, PolicyAnswered, RunResumed, TrialCheckpointed
 from seerd.core.gaps import lacks
-from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import incumbent, sign_of
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, Declined, Kept
 from seerd.errors import SeerdError

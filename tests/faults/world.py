@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.core.events import RunFacts
-from seerd.core.incumbent import sign_of
+from seerd.core.metrics import sign_of
 from seerd.core.state import State
 from seerd.errors import AbandonedError, JournalError, ProviderError
 from seerd.shell.daemon import Daemon

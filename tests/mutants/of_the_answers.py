@@ -24,7 +24,7 @@ ANSWERING = (
     Mutant(
         "trials that fail in different ways end the run",
         AT_ONCE,
-        "_is_one_way",
+        "failures.alike",
         "len(set(map(signature, trials))) == 1",
         "True",
         (ALIKE,),
@@ -40,7 +40,7 @@ ANSWERING = (
     Mutant(
         "one report that is not finite ends the run",
         AT_ONCE,
-        "alike._never_finite",
+        "failures._never_finite",
         "trial.reports > 1",
         "trial.reports > 0",
         (ALIKE,),

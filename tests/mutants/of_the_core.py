@@ -50,7 +50,7 @@ DECIDING = (
     Mutant(
         "an interrupted run that is resumed waits for the next stage",
         "an interrupted run can be resumed",
-        "record._reopen",
+        "record._",
         'state.agenda.ask = "resumed"',
         "",
         (f"{RUN}::test_an_interrupted_run_can_be_resumed",),
@@ -327,8 +327,8 @@ DECIDING = (
         "instances that are being taken away do not count",
         "no more GPUs than the person allows",
         "launches",
-        "_most(state) - state.fleet.leaving",
-        "_most(state)",
+        "most - state.fleet.leaving",
+        "most",
         (f"{PROVISIONING}::test_no_more_gpus_are_asked_for_than_the_person_allows",),
     ),
     Mutant(

@@ -82,7 +82,7 @@ ENDURING = (
     Mutant(
         "an instance that is no good is told of and kept",
         "the ledger is the cloud's own account",
-        "Dispatch._return",
+        "Dispatch._launch",
         "until = (await self._end(launched.instance, command.id)).until",
         "pass",
         (f"{SEED}[62]",),

@@ -271,8 +271,8 @@ for entry in entries:
     ),
     unchecked(
         "want what is no number",
-        "_wrong_values",
-        "isinstance(value, float) and not isfinite(value)",
+        "_wrong_trials",
+        "isinstance(value, float) and not math.isfinite(value)",
         "value is None",
     ),
     unchecked("give a trial no GPU", "_wrong_size", "put.gpus < 1", "put.gpus < 0"),
@@ -335,7 +335,7 @@ for entry in entries:
     unchecked(
         "want to be asked at no moment",
         "_wrong_time",
-        "not isfinite(at_s) or (at_s <= asked_s and not change.done)",
+        "not math.isfinite(at_s) or (at_s <= asked_s and not change.done)",
         "at_s <= asked_s and not change.done",
     ),
     unchecked(
@@ -432,8 +432,8 @@ self._question = (part() for part in (lambda: question, sent))""",
     Mutant(
         "a policy that lets no other thread run outlives a daemon that is killed",
         "nothing is left behind",
-        "policy_main._limited",
-        "signal.setitimer(signal.ITIMER_REAL, limit_s)",
+        "policy_main.main",
+        "signal.setitimer(signal.ITIMER_REAL, opening.limit_s + SPARE_S)",
         "",
         (f"{PROCESS}::test_the_system_ends_one_that_nobody_ends",),
     ),

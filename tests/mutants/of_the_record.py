@@ -194,7 +194,7 @@ READING = (
         "what an earlier cut had left half done is in the way of the next one",
         "a run goes on from what is whole of its journal",
         "Journal._written_anew",
-        "_remove(new_path)",
+        "remove_file(new_path)",
         "",
         (f"{DAMAGE}::test_a_cut_that_is_broken_off_leaves_the_damaged_journal",),
     ),

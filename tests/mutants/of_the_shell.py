@@ -265,8 +265,8 @@ self._queue.put(
         "orders carry no moment",
         "an order that is late gives no new time",
         "Conversation.say",
-        "self._dated(order)",
-        "order",
+        "order = replace(order, at=clock.origin + at_s + self.ahead_s)",
+        "",
         (f"{CONVERSATION}::{MOMENT}",),
     ),
     Mutant(
@@ -314,7 +314,7 @@ self._queue.put(
     Mutant(
         "an order to stop counts from when it is said",
         "an order that is said again gives no new time",
-        "Conversation._dated",
+        "Conversation.say",
         "trials[order.trial].asked_s if isinstance(order, protocol.Stop) else clock.now()",
         "clock.now()",
         (f"{CONVERSATION}::{MOMENT}",),
@@ -398,7 +398,7 @@ self._queue.put(
     Mutant(
         "a stop becomes a stop without a grace period",
         "a trial that moves may save first",
-        "order_of",
+        "stop_of",
         "command.grace_s",
         "0.0",
         ("tests/shell/test_translate.py",),

@@ -18,14 +18,14 @@ from msgspec import structs
 
 from bench.testbed import checked_world
 from bench.testbed.checked_world import World
-from seerd.core.again import DecidingAgain
-from seerd.core.answers import judge
 from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.decide import judge
 from seerd.core.events import Goal, JobStopAsked, JobWeighed, TrialExited
-from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import incumbent
 from seerd.core.plans import New, PlanChange
 from seerd.core.state import new_state
+from seerd.core.step import DecidingAgain
 from seerd.core.verdicts import Declined, JobOver
 from seerd.errors import LimitsError
 from seerd.planner import jobs

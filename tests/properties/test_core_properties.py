@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from bench.testbed.checked_world import World
-from seerd.core.again import again
 from seerd.core.events import NO_OUTLINE, JobAdded, JobFacts, JobStopAsked, JobWeighed, RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
+from seerd.core.step import again
 from seerd.planner.model import Impossible, PlannedJob, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.policy import outline_of

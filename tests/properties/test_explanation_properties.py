@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
+from seerd.core.step import DecidingAgain
 from seerd.planner.policies import POLICIES
 from seerd.telling.explanation.as_json import fates, moment_json, timeline_json, trial_json
 from seerd.telling.explanation.costs import costs

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import ANY
 
 from seerd.agent.protocol import (
     VERSION,
@@ -47,8 +46,8 @@ from seerd.core.events import AgentFact, AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
 from seerd.shell.collecting import Collector
+from seerd.shell.core import EventQueue
 from seerd.shell.daemon import Daemon
-from seerd.shell.event_queue import EventQueue
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
@@ -163,9 +162,10 @@ class Core:
         """Trials, all alike, and what was decided about requests."""
         checkpoints = [
             SimpleNamespace(name="other", reports=9),
-            SimpleNamespace(name=ANY, reports=3),
+            SimpleNamespace(name="0001-000002", reports=3),
         ]
-        trial = SimpleNamespace(asked_s=0.25, seed=7, checkpoints=checkpoints)
+        config = {"lr": 0.1}
+        trial = SimpleNamespace(asked_s=0.25, seed=7, config=config, checkpoints=checkpoints)
         requests = SimpleNamespace(answered=self.answers)
         return SimpleNamespace(trials=defaultdict(lambda: trial), requests=requests)
 
@@ -258,7 +258,7 @@ class Place:
     """A run's journal, and the world around it.
 
     shown   the events that people were shown
-    policy  see `seerd.shell.policy_wire.Opening.plan`
+    policy  see `seerd.shell.policy_main.Opening.plan`
     uploads, collector  see `RunEnvironment`
     steady  whether a run that is taken up is on the same boot
     """

@@ -37,9 +37,9 @@ from seerd.shell import agents
 from seerd.shell.agents import Conversation
 from seerd.shell.daemon import Tasks
 from seerd.shell.losses import Losses
-from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.translate import InstanceOrders
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from seerd.core.events import InstanceLost, TimerFired, TrialExited, TrialReported
-from seerd.shell.event_queue import MOST_AT_ONCE, MOST_FIRST, MOST_REPORTS, EventQueue
+from seerd.shell.core import MOST_AT_ONCE, MOST_FIRST, MOST_REPORTS, EventQueue
 
 
 def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:

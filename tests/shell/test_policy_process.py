@@ -27,8 +27,7 @@ from seerd.planner.memory import Memory
 from seerd.planner.model import Report, View
 from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.policy_main import SPARE_S
-from seerd.shell.policy_wire import Anew, Answered, Opening, Question, frame
+from seerd.shell.policy_main import SPARE_S, Anew, Answered, Opening, Question, frame
 from tests.shell import policies
 
 MOODY = "tests.shell.policies:moody"

@@ -32,9 +32,9 @@ from seerd.shell.agents import ANSWER_S, Conversation
 from seerd.shell.daemon import Tasks
 from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
-from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
+from seerd.shell.translate import InstanceOrders
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core, holds

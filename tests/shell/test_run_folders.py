@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from seerd.agent import folders
+from seerd.commands import tidy
 from seerd.errors import BusyError, UsageError
-from seerd.shell import disk
 from seerd.shell.home import Home, RunFolder, copy_result, default_home
 from seerd.shell.inbox import Inbox, StopRequest
 
@@ -226,11 +226,11 @@ def test_what_runs_take_of_the_disk_is_counted_once_and_removed_without_links(
     (kept / "file").write_bytes(b"y" * 1000)
     (two / "of-a-file").symlink_to(kept / "file")
     link = (two / "of-a-file").lstat().st_size
-    assert disk.size_of([one, two]) == 137 + link
-    assert disk.size_of([one, one]) == 130
-    assert disk.size_of([tmp_path / "none"]) == 0
+    assert tidy.size_of([one, two]) == 137 + link
+    assert tidy.size_of([one, one]) == 130
+    assert tidy.size_of([tmp_path / "none"]) == 0
     (tmp_path / "to").symlink_to(one)
-    disk.remove([two, tmp_path / "to", tmp_path / "none", one / "b"])
+    tidy.remove([two, tmp_path / "to", tmp_path / "none", one / "b"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "one", "to"]
     assert (one / "b").is_file()
     assert (kept / "file").is_file()

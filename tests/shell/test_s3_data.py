@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from seerd.agent.protocol import MAX_LINE, Download
 from seerd.agent.wire import encode
 from seerd.errors import StoreError
-from seerd.shell.orders import chunks
+from seerd.shell.translate import chunks
 from seerd.stores.s3.address import Address
 
 KEYS = st.text(st.sampled_from("ab./\0é"), max_size=12)

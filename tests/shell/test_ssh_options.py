@@ -21,9 +21,8 @@ from seerd.backends.ssh import remote
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.backends.ssh.remote import AgentOptions, Patience, _named, _unpacked
 from seerd.planner.model import Report
-from seerd.shell.orders import chunks
-from seerd.shell.policy_main import KnownTrial
-from seerd.shell.policy_wire import TrialNews
+from seerd.shell.policy_main import KnownTrial, TrialNews
+from seerd.shell.translate import chunks
 from tests.aws.scripted import played
 
 

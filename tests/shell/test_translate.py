@@ -13,7 +13,7 @@ from seerd.core.events import (
     TrialStalled,
     TrialWaited,
 )
-from seerd.shell.translate import event_of, order_of
+from seerd.shell.translate import event_of, start_on, stop_of
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_order_says_what_the_core_asked_for() -> None:
         checkpoints=("b", "a"),
         why="first",
     )
-    assert order_of(start) == Start("5.1", "t1", 2, [2, 3], {"lr": 0.1}, 7, ["b", "a"])
+    assert start_on(start, "i", str) == Start("5.1", "t1", 2, [2, 3], {"lr": 0.1}, 7, ["b", "a"])
     for checkpoint, grace_s in ((True, 4.5), (False, 0.0)):
         stop = StopTrial(
             id="6.0",
@@ -100,7 +100,7 @@ def test_an_order_says_what_the_core_asked_for() -> None:
             grace_s=grace_s,
             why="paused",
         )
-        assert order_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)
+        assert stop_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)
 
 
 @pytest.mark.parametrize(

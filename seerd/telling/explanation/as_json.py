@@ -10,10 +10,9 @@ from msgspec import structs
 
 from seerd.core.commands import AnyCommand
 from seerd.core.events import Objective
-from seerd.core.incumbent import best_saved
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
-from seerd.core.metrics import last_value, names_of, value_of, violations_of
+from seerd.core.metrics import best_saved, last_value, names_of, value_of, violations_of
 from seerd.core.state import GONE, State, Trial
 from seerd.planner.model import Report
 from seerd.planner.parameter import plain

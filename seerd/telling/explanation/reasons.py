@@ -17,9 +17,9 @@ from seerd.core.aiming import instances_needed
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
-from seerd.core.incumbent import averaged, best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
+from seerd.core.metrics import averaged, best_checkpoint, better_report
 from seerd.core.plans import PlanChange
 from seerd.core.state import GONE, PRESENT, Incumbent, State, Trial
 from seerd.core.step import QUIET

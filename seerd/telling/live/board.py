@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
-from seerd.core.metrics import names_of, value_of
+from seerd.core.metrics import best_saved, chosen, metric_name, names_of, value_of
 from seerd.core.state import LIVE, PRESENT, Incumbent, State, Trial
 from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config

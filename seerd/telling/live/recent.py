@@ -11,8 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import groupby
 
 from seerd.core.events import TrialReported
-from seerd.core.incumbent import sign_of
-from seerd.core.metrics import violated_by
+from seerd.core.metrics import sign_of, violated_by
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
-from seerd.core.incumbent import best_saved
+from seerd.core.metrics import best_saved
 from seerd.core.state import State
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of

@@ -1,19 +1,25 @@
-"""Whether every trial fails in the same way, so that going on only costs; and warnings while no
-trial has reported.
+"""Whether every trial fails in the same way; crashes that say nothing of a configuration since
+something outside was in the way (a port, a lock, a server); and warnings while no trial has
+reported.
 
-The one rule: a job ends for this only if several trials, and all that were tried, have failed
-alike, and one of them again when it was restarted, or by an error that no configuration can avoid.
+A job ends only if several trials, and all that were tried, have failed alike, and one of them again
+when it was restarted, or by an error that no configuration can avoid. Obstacles use up no
+configuration: as many attempts of the job as were not in each other's way go on side by side; ever
+more rarely one more is tried, and once that has reported all are. Only what is in the way of one
+trial alone, time and again, counts as its crash.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from seerd.core.last_words import error_line, error_place, is_certain
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.obstacles import always_blocked
+from seerd.core.placement import Assignment
+from seerd.core.provisioning import doubling_s
 from seerd.core.state import State, Trial
-from seerd.core.verdicts import Warned
+from seerd.core.verdicts import Blocked, Warned
 from seerd.planner.trial_ids import job_of
 from seerd.units import count
 
@@ -28,8 +34,8 @@ DIFFERS = re.compile(r"0x[0-9a-f]+|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.IGNOREC
 
 def tried(state: State, job: str | None = None) -> list[Trial]:
     """Return the trials that were started at least once, of this job or (None) of all."""
-    trials = (trial for trial in state.trials.values() if trial.attempt)
-    return [trial for trial in trials if job is None or job_of(trial.id) == job]
+    trials = state.trials.values() if job is None else state.trials_of(job)
+    return [trial for trial in trials if trial.attempt]
 
 
 def alike(state: State, job: str) -> str | None:
@@ -37,7 +43,9 @@ def alike(state: State, job: str) -> str | None:
     trials = tried(state, job)
     if always_blocked(state, job):
         return f"something was always in the way of the trials: {failure_text(trials[0])}"
-    same = _is_one_way(trials)
+    # by the same error, or by the same kind of error in the same line
+    places = {error_place(trial.tail) for trial in trials}
+    same = len(set(map(signature, trials))) == 1 or (len(places) == 1 and "" not in places)
     if _all_crash(state, job, trials, same=same):
         how = f"failed{' alike' * same}: {failure_text(trials[0])}"
         return f"all {len(trials)} trials that were tried {how}"
@@ -61,12 +69,6 @@ def _all_crash(state: State, job: str, trials: list[Trial], *, same: bool) -> bo
         return enough or len(trials) >= rules.many_trials
     certain = same and _differ(state, job, trials)
     return again and len(trials) >= (rules.alike_trials if certain else rules.many_trials)
-
-
-def _is_one_way(trials: list[Trial]) -> bool:
-    """Return whether trials crashed by the same error, or the same kind in the same line."""
-    places = {error_place(trial.tail) for trial in trials}
-    return len(set(map(signature, trials))) == 1 or (len(places) == 1 and "" not in places)
 
 
 def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
@@ -177,3 +179,70 @@ def _late(state: State, trial: Trial | None) -> Warned | None:
 def _names(trials: list[Trial]) -> str:
     more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
     return f"{trials[0].id}{more}"
+
+
+def newly_blocked(state: State) -> Iterator[Blocked]:
+    """Yield what follows from the attempts in whose way something was."""
+    blocked, state.agenda.blocked = state.agenda.blocked, {}
+    for name, (why, gpus) in blocked.items():
+        before, most = state.jobs[job_of(name)].block, running(state, job_of(name))
+        on = gpus if why == "device" else ()
+        if before is not None and state.now < before.again_s:
+            most, on = min(most, before.most), tuple(dict.fromkeys((*before.on, *on)))
+            times, again_s = before.times, before.again_s
+        else:
+            times = 1 if before is None else before.times + 1
+            again_s = state.now + doubling_s(state, times)
+        own = _is_own(state, state.trials[name])
+        yield Blocked(trial=name, why=why, most=most, times=times, again_s=again_s, on=on, own=own)
+
+
+def _is_own(state: State, trial: Trial) -> bool:
+    """Return whether an obstacle is in the way of this trial alone, time and again and in a free
+    place, while others have reported, or the job has neither reported nor another trial.
+    """
+    job = job_of(trial.id)
+    if len(trial.blocked_s) <= state.rules.max_blocks or (
+        state.jobs[job].extra == trial.id and running(state, job)
+    ):
+        return False
+    others = [other for other in state.trials_of(job) if other.attempt and other is not trial]
+    if not others:
+        return not trial.history
+    return any(o.history and o.history[-1].at_s >= trial.blocked_s[0] for o in others)
+
+
+def running(state: State, job: str) -> int:
+    """Return how many attempts of a job hold GPUs."""
+    return sum(trial.held is not None for trial in state.trials_of(job))
+
+
+def is_extra(state: State, trial: str, target: Assignment) -> bool:
+    """Return whether an attempt that begins there now may not go on beside the others."""
+    block = state.jobs[job_of(trial)].block
+    if block is None:
+        return False
+    if block.on:
+        return any((slots.node, gpu) in block.on for slots in target for gpu in slots.gpus)
+    return running(state, job_of(trial)) >= block.most
+
+
+def has_to_wait(state: State, trial: Trial) -> bool:
+    """Return whether a trial must not be started now since something is in the way of its job."""
+    job = job_of(trial.id)
+    block = state.jobs[job].block
+    if block is None or not is_extra(state, trial.id, trial.target or ()):
+        return False
+    return state.now < block.again_s or (not block.on and running(state, job) > block.most)
+
+
+def always_blocked(state: State, job: str) -> bool:
+    """Return whether obstacles stop all configurations of a job that has never reported."""
+    block, rules, trials = state.jobs[job].block, state.rules, state.trials_of(job)
+    if block is None or block.times < rules.blocked_times or running(state, job):
+        return False
+    configs = [trial.config for trial in trials if trial.blocked_s]
+    if any(trial.history for trial in trials) or all(config == configs[0] for config in configs):
+        return False
+    patience_s = state.facts.problem.limits.deadline_s / rules.patience_share
+    return state.now - state.jobs[job].blocked_s >= min(patience_s, rules.blocked_s)
