@@ -304,7 +304,7 @@ def extend(
     it would. Limits are never lowered: `seerd stop` ends a run sooner. One that was interrupted
     must be resumed first.
     """
-    commands.extend.extend(c.find(run, home), limits, json=json)
+    commands.asking.extend(c.find(run, home), limits, json=json)
 
 
 @command()
@@ -336,7 +336,7 @@ def add(
     if spec is not None and not config:
         commands.jobs.add(folder, spec, job, json=json)
         return
-    commands.add.add(folder, spec, config, job, json=json)
+    commands.asking.add(folder, spec, config, job, json=json)
 
 
 @command()

@@ -70,10 +70,10 @@ def page() -> str:
 
 def type_of(method: Any) -> type:
     """Return what a method of a run returns: a class of its own that is not imported by name."""
-    from seerd.api import charts, handle
+    from seerd.api import handle
 
     name = inspect.signature(method).return_annotation
-    found: type = getattr(handle, name, None) or getattr(charts, name)
+    found: type = getattr(handle, name)
     return found
 
 

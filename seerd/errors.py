@@ -178,23 +178,14 @@ class BusyError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake in a spec.
+    """One mistake in a spec."""
 
-    path     the key's path
-    found    what was found; empty: nothing
-    allowed  what is allowed
-    hint     what may have been meant; empty: not known
-    line     the line in the file, from 1; None: not known
-    option   the option of the command line, or the argument of the call, that has it; empty: it is
-             in the file
-    """
-
-    path: str
-    found: str
-    allowed: str
-    hint: str = ""
-    line: int | None = None
-    option: str = ""
+    path: str  # the key's path
+    found: str  # what was found; empty: nothing
+    allowed: str  # what is allowed
+    hint: str = ""  # what may have been meant; empty: not known
+    line: int | None = None  # the line in the file, from 1; None: not known
+    option: str = ""  # the option, or the argument of the call, that has it; empty: the file has
 
     def __str__(self) -> str:
         where = self.option or (

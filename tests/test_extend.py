@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seerd.commands import add, asking
-from seerd.commands.extend import NewLimits, wanted
+from seerd.commands import asking
+from seerd.commands.asking import NewLimits, wanted
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planner.model import Limits
@@ -143,13 +143,13 @@ def test_a_configuration_is_added_while_the_run_goes_on(seerd: Seerd) -> None:  
     ],
 )
 def test_values_are_what_they_are_in_a_spec(said: list[str], config: dict[str, object]) -> None:
-    assert add.values(said) == config
+    assert asking.values(said) == config
 
 
 @pytest.mark.parametrize("said", ["lr", "=1", "lr=", "lr=1,lr=2", "lr=1,,", "lr=1,momentum"])
 def test_what_is_no_configuration_is_told(said: str) -> None:
     with pytest.raises(UsageError, match=r"write NAME=VALUE|twice"):
-        add.values([said])
+        asking.values([said])
 
 
 def test_what_is_left_out_is_drawn() -> None:
@@ -158,8 +158,8 @@ def test_what_is_left_out_is_drawn() -> None:
     from seerd.planner.space import Parameter, Space
 
     space = Space((Parameter("lr", low=0.1, high=0.9), Parameter("depth", (2, 4))))
-    config = add.completed(space, {"depth": 4}, random.Random(0))
+    config = asking.completed(space, {"depth": 4}, random.Random(0))
     assert config["depth"] == 4
     assert 0.1 <= config["lr"] <= 0.9
     with pytest.raises(UsageError, match="no parameter width"):
-        add.completed(space, {"width": 4}, random.Random(0))
+        asking.completed(space, {"width": 4}, random.Random(0))

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seerd.cli import app
-from seerd.commands.add import values
+from seerd.commands.asking import values
 from seerd.errors import SpecError, UsageError
 from seerd.planner.constraints import constraint
 from seerd.planner.parameter import Parameter, Value, plain, same

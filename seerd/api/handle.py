@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 
 from seerd.agent import folders
-from seerd.api import charts, worker
-from seerd.api.charts import Chart
-from seerd.api.notebook import NotebookView, in_a_notebook, shown
+from seerd.api import notebook, worker
+from seerd.api.notebook import Axis, Chart, NotebookView, in_a_notebook
 from seerd.commands import best as best_command
 from seerd.commands.common import home_of
 from seerd.commands.report import RunReader
@@ -220,7 +219,7 @@ class Run:
         """Return the page of `seerd report`; a notebook shows it. Needs `seerd[report]`."""
         return Page(RunReport(self._reader.read()).page())
 
-    def curves(self, metric: str | None = None, by: charts.Axis = "time") -> Chart:
+    def curves(self, metric: str | None = None, by: Axis = "time") -> Chart:
         """Draw learning curves, the best trials with their names. Needs `seerd[report]`.
 
         Args:
@@ -233,15 +232,15 @@ class Run:
         Raises:
             seerd.errors.UsageError: no trial has reported the metric.
         """
-        return charts.curves(self._reader.read(), metric, by)
+        return notebook.curves(self._reader.read(), metric, by)
 
     def gpus(self) -> Chart:
         """Draw which trial had which GPUs when. Needs `seerd[report]`."""
-        return charts.gpus(self._reader.read())
+        return notebook.gpus(self._reader.read())
 
     def costs(self) -> Chart:
         """Draw what was billed over time, beside budget and deadline. Needs `seerd[report]`."""
-        return charts.costs(self._reader.read())
+        return notebook.costs(self._reader.read())
 
     def importance(self) -> Chart:
         """Draw how much each hyperparameter explains, with its uncertainty. Needs `seerd[report]`.
@@ -252,11 +251,11 @@ class Run:
         Raises:
             seerd.errors.UsageError: too few trials have reported to say.
         """
-        return charts.importance(self._reader.read())
+        return notebook.importance(self._reader.read())
 
     def configurations(self) -> Chart:
         """Draw configurations as lines, the best with colour and dash. Needs `seerd[report]`."""
-        return charts.configurations(self._reader.read())
+        return notebook.configurations(self._reader.read())
 
     def stop(self) -> None:
         """End the run in order, as `seerd stop` does; it may go on for some seconds.
@@ -309,7 +308,7 @@ class Run:
         return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
     def _repr_html_(self) -> str:
-        return shown(self._reader.read())
+        return notebook.shown(self._reader.read())
 
 
 class Page:

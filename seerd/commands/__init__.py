@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seerd.commands import (  # noqa: F401 - what these names are for type checkers
-        add,
+        asking,
         best,
         canary,
         doctor,
         export,
-        extend,
         image,
         init,
         jobs,
