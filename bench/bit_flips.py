@@ -27,7 +27,7 @@ import journal as made
 from seerd.core.codec import encode_decisions, encode_event
 from seerd.errors import DamagedWarning, JournalError
 from seerd.shell.journal import Entry, Journal
-from seerd.shell.salvage import SUM
+from seerd.shell.journal_file import SUM
 
 ORIGIN = 1_700_000_000.25
 Read = tuple[float, list[bytes]]

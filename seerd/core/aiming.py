@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.placement import Assignment, Demand, PackingNode, Waiting, place
-from seerd.core.state import Agenda, Aims, Instance, State, Trial
+from seerd.core.state import Instance, State, Trial
+from seerd.core.wanted import Agenda, Aims
 from seerd.planner.model import ClusterFacts
 
 
@@ -19,12 +20,9 @@ def aim_all(state: State) -> None:
     state.agenda.refit = True
     state.agenda.roomy = {}
     nodes = [PackingNode(instance.id, instance.usable) for instance in _ready(state)]
-    state.aims.most = _most(state)
     demands = _demands(state)
     per_instance = state.facts.cluster.per_instance
     placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
-    state.aims.sizes = Counter(demand.gpus for demand in demands)
-    state.aims.needed = _needed(state)
     state.aims.waiting = Waiting(d for d in demands if d.trial not in placed.assignments)
     for node in nodes:
         state.fleet.instances[node.id].claims.clear()
@@ -53,10 +51,7 @@ def derive(state: State) -> None:
         instance.claims.clear()
     for trial in state.trials.values():
         trial.target = None
-    aims.most = _most(state)
     demands = _demands(state)
-    aims.sizes = Counter(demand.gpus for demand in demands)
-    aims.needed = _needed(state)
     trials = [(state.trials[demand.trial], demand.gpus) for demand in demands]
     for trial in [trial for trial, gpus in trials if _stays(trial, gpus, state)]:
         _aim(state, trial, trial.held)
@@ -85,8 +80,13 @@ def _ready(state: State) -> list[Instance]:
 
 
 def _demands(state: State) -> list[Demand]:
-    wanted, cut = state.plan.wanted, state.aims.cut
-    return [Demand(a.trial, cut(a.gpus)) for a in state.plan.order if a.trial in wanted]
+    """Return what wanted trials demand; note their sizes and how many instances they need."""
+    wanted, aims = state.plan.wanted, state.aims
+    aims.most = _most(state)
+    demands = [Demand(a.trial, aims.cut(a.gpus)) for a in state.plan.order if a.trial in wanted]
+    aims.sizes = Counter(demand.gpus for demand in demands)
+    aims.needed = _needed(state)
+    return demands
 
 
 def _most(state: State) -> int | None:

@@ -31,7 +31,7 @@ def enact(state: State, decision: AnyDecision) -> None:
     """Apply a decision to the state. A command counts as under way from now on."""
     _enact(decision, state)
     if isinstance(decision, Command):
-        state.clock.given += 1
+        state.clock.issued += 1
         if not isinstance(decision, commands.Finish):
             state.under_way[decision.id] = decision
 
@@ -113,8 +113,7 @@ def _(verdict: verdicts.Declined, state: State) -> None:
     plan = state.plan
     plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s
     if verdict.failures == 1:
-        note = f"the policy gave no plan that can be used: {verdict.why}; the last one stands"
-        state.result.notes.append(note)
+        state.result.note("declined", verdict.why)
 
 
 @_enact.register
@@ -244,7 +243,7 @@ def _(asked: ExtendAsked, state: State) -> None:
     for instance in state.fleet.instances.values():
         if instance.phase not in GONE and instance.until is None:
             instance.until = asked.rented_until_s
-    state.result.notes.append("the limits were extended")
+    state.result.note("extended")
 
 
 def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
@@ -263,7 +262,7 @@ def _(asked: JobAdded, state: State) -> None:
     jobs = (*state.facts.jobs, asked.facts)
     state.facts = msgspec.structs.replace(state.facts, jobs=jobs)
     _set_jobs(state, (*state.facts.problem.jobs, asked.job))
-    state.result.notes.append(f"{asked.job.id} has come to share the run")
+    state.result.note("job-added", asked.job.id)
 
 
 @_grant.register
@@ -276,7 +275,7 @@ def _(asked: JobWeighed, state: State) -> None:
     jobs = state.facts.problem.jobs
     weighed = (replace(job, weight=asked.weight) if job.id == asked.job else job for job in jobs)
     _set_jobs(state, tuple(weighed))
-    state.result.notes.append(f"{asked.job} has the weight {asked.weight:g} now")
+    state.result.note("job-weighed", asked.job, asked.weight)
 
 
 @_enact.register
@@ -285,8 +284,8 @@ def _end_job(verdict: JobOver, state: State) -> None:
     job.over, job.detail = verdict.why, verdict.detail
     jobs = state.facts.problem.jobs
     _set_jobs(state, tuple(replace(o, over=o.over or o.id == verdict.job) for o in jobs))
-    detail = f": {verdict.detail}" if verdict.detail else ""
-    state.result.notes.append(f"{verdict.job} is over ({verdict.why}){detail}")
+    detail = [verdict.detail] if verdict.detail else []
+    state.result.note("job-over-since" if detail else "job-over", verdict.job, verdict.why, *detail)
     state.forget_question()
     for name in [name for name in state.plan.wanted if job_of(name) == verdict.job]:
         unwant(state, state.trials[name])
@@ -315,7 +314,7 @@ def _(verdict: verdicts.Closing, state: State) -> None:
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
     end.detail = verdict.detail
     if verdict.why == "target":
-        state.result.notes.append(f"the target was reached: {verdict.detail}")
+        state.result.note("target", verdict.detail)
     state.go(RunPhase.CLOSING)
     state.forget_question()
     state.plan.wanted, state.plan.order = {}, Order()

@@ -49,8 +49,7 @@ def events_missing(event: EventsMissing, state: State) -> None:
     seen = state.fleet.early.get(event.instance, 0) if instance is None else instance.seen
     if event.acked > seen and clock.gap_s < clock.resumed_s:
         _charge_lost(state, clock.left_s, clock.resumed_s)
-        note = f"the journal lacks events of {event.instance}, from before the run was resumed"
-        state.result.notes.append(note)
+        state.result.note("events-missing", event.instance)
 
 
 def note_unknown_attempt(state: State, event: AttemptFact) -> None:
@@ -59,8 +58,7 @@ def note_unknown_attempt(state: State, event: AttemptFact) -> None:
     is_unknown = trial is None or event.attempt > trial.attempt
     if is_unknown and state.ledger.least_s < event.happened < state.clock.resumed_s:
         _charge_lost(state, event.happened, event.at)
-        note = f"the journal lacks {event.trial}/{event.attempt}, which {event.instance} reports"
-        state.result.notes.append(note)
+        state.result.note("unknown-attempt", event.trial, event.attempt, event.instance)
 
 
 def add_lost(

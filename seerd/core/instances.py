@@ -11,7 +11,8 @@ from seerd.core.attempts import node_lost
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.progress import take_saved
-from seerd.core.state import PRESENT, Instance, Refusal, State
+from seerd.core.state import PRESENT, Instance, State
+from seerd.core.wanted import Refusal
 
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
@@ -38,7 +39,7 @@ def ready(event: events.InstanceReady, state: State) -> None:
     instance.seen = fleet.early.pop(instance.id, 0)
     instance.boot = event.boot
     fleet.instances[event.instance] = instance
-    state.agenda.came = True
+    state.agenda.some_ready = True
     state.agenda.roomy[instance.id] = None
     if state.facts.cluster.per_instance:
         state.ledger.void(event.command)
@@ -63,7 +64,7 @@ def refused(event: events.LaunchRefused, state: State) -> None:
     batch = int(event.command.partition(".")[0])
     state.agenda.refused.append(Refusal(batch, event.retry, event.unknown))
     state.agenda.replace = True
-    state.result.notes.append(f"no instance: {event.why}")
+    state.result.note("no-instance", event.why)
 
 
 def lost(event: events.InstanceLost, state: State) -> None:
@@ -78,27 +79,27 @@ def lost(event: events.InstanceLost, state: State) -> None:
 def lose(state: State, instance: Instance, at: float, why: str) -> None:
     """Record that an instance is gone, unasked, and has cost nothing since `at`."""
     instance.why = why
-    text = f"{instance.id} was lost: {why}"
-    _end(state, instance, at, text)
+    _end(state, instance, at, f"{instance.id} was lost: {why}")
     state.agenda.replace = True
-    state.result.notes.append(text)
+    state.result.note("lost", instance.id, why)
 
 
 def noticed(event: events.InstanceNoticed, state: State) -> None:
     """Record that the cloud takes an instance away, or what there is to know about it."""
-    instance, notes = state.fleet.instances[event.instance], state.result.notes
+    instance, result = state.fleet.instances[event.instance], state.result
     is_ready = instance.phase is InstancePhase.READY
     if _is_hint(state, event):
-        if event.what == "cold" and event.why not in notes:  # other instances report the same
-            notes.append(event.why)
+        if event.what == "cold" and event.why not in result.notes:  # others report the same
+            result.notes.append(event.why)
         elif event.what != "cold" and is_ready:
-            notes.append(f"the cloud may take {instance.id} away; its trials save and stay")
+            result.note("may-leave", instance.id)
         return
     state.agenda.because = "replacement"
     if is_ready:
-        note = f"the cloud will take {instance.id} away ({event.what})"
-        unhealthy = f"{instance.id} is not used any more: {event.why}"
-        notes.append(unhealthy if event.what == "unhealthy" else note)
+        if event.what == "unhealthy":
+            result.note("unhealthy", instance.id, event.why)
+        else:
+            result.note("leaves", instance.id, event.what)
         leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING:
         instance.by = _sooner(instance.by, event.by)
@@ -126,8 +127,7 @@ def shared(event: events.InstanceShared, state: State) -> None:
     if instance.usable != before:
         state.agenda.replace = state.agenda.refit = True
     if is_first:  # later ones come and go with others' trials
-        part = f"it may use {instance.usable} of {instance.gpus} GPUs there, since {event.why}"
-        state.result.notes.append(f"{instance.id} is not this run's alone: {part}")
+        state.result.note("shared", instance.id, instance.usable, instance.gpus, event.why)
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:
@@ -216,8 +216,7 @@ def terminate(command: commands.Terminate, state: State) -> None:
 def retired(verdict: verdicts.Retired, state: State) -> None:
     """Stop using an instance that ends itself before the run does."""
     leave(state, state.fleet.instances[verdict.instance], verdict.by_s)
-    note = f"{verdict.instance} was rented for the limits that held before, and is replaced"
-    state.result.notes.append(note)
+    state.result.note("retired", verdict.instance)
 
 
 def ask_again(verdict: verdicts.Again, state: State) -> None:

@@ -206,8 +206,8 @@ def what_is_wanted_may_run(state: State) -> Iterator[str]:
 def time_does_not_go_back(state: State) -> Iterator[str]:
     """The present event did not come before the one before it."""
     clock = state.clock
-    if not 0 <= clock.heard_at <= clock.now or min(clock.seq, clock.given) < 0:
-        yield f"event {clock.seq} is of {clock.now}, the one before it of {clock.heard_at}"
+    if not 0 <= clock.previous_s <= clock.now or min(clock.seq, clock.issued) < 0:
+        yield f"event {clock.seq} is of {clock.now}, the one before it of {clock.previous_s}"
 
 
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:

@@ -264,12 +264,12 @@ def gone_by(state: State) -> float:
     limit may have cut short, and the time to save are over.
     """
     if state.end.close_by is not None:
-        return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
-    promised, heard_at = state.end.promised or promise(state), state.clock.heard_at
+        return max(state.clock.previous_s, state.end.close_by + terminate_s(state))
+    promised, previous_s = state.end.promised or promise(state), state.clock.previous_s
     limit_s = math.inf if promised.limit_s is None else promised.limit_s
-    lasts_s = max(0.0, min(promised.lease_s, limit_s - heard_at + promised.end_s / 2))
-    by_lease = heard_at + lasts_s + promised.grace_s + promised.end_s
-    return min(by_lease, max(heard_at, limit_s + promised.grace_s + promised.end_s))
+    lasts_s = max(0.0, min(promised.lease_s, limit_s - previous_s + promised.end_s / 2))
+    by_lease = previous_s + lasts_s + promised.grace_s + promised.end_s
+    return min(by_lease, max(previous_s, limit_s + promised.grace_s + promised.end_s))
 
 
 def wake_at(state: State) -> float:

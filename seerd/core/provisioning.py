@@ -12,8 +12,9 @@ from seerd.core.commands import Status
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, orphan_timeout_s, time_left
-from seerd.core.state import Refusal, State
+from seerd.core.state import State
 from seerd.core.verdicts import Again, HoldCause
+from seerd.core.wanted import Refusal
 
 
 def after_refusal(state: State, refusal: Refusal) -> Again:

@@ -66,10 +66,11 @@ def _(event: events.RunStarted, state: State) -> None:
 @_record.register
 def _(event: events.RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
-    state.clock.left_s, state.clock.resumed_s = state.clock.heard_at, event.at
+    state.clock.left_s, state.clock.resumed_s = state.clock.previous_s, event.at
     if state.phase is RunPhase.OVER and state.end.status == "interrupted" and not event.stored:
         state.go(RunPhase.RUNNING)
-        state.end.reopen()
+        end = state.end
+        end.status, end.hard, end.why, end.close_by, end.detail = None, False, None, None, ""
         state.result.of_jobs.clear()
         state.result.no_model.clear()
         state.agenda.ask = "resumed"
@@ -231,12 +232,7 @@ def _(event: events.PublishFailed, state: State) -> None:
         state.result.publishing = None
         if not event.damaged:
             state.result.no_model.add(job_of(command.trial))
-            state.result.notes.append(
-                f"the best model, {command.checkpoint} of {command.trial}, is in the store: "
-                f"{event.why}"
-            )
+            state.result.note("not-fetched", command.checkpoint, command.trial, event.why)
             return
         state.result.unreadable.add(f"{command.trial}/{command.checkpoint}")
-        state.result.notes.append(
-            f"the checkpoint {command.checkpoint} of {command.trial} cannot be used: {event.why}"
-        )
+        state.result.note("unusable", command.checkpoint, command.trial, event.why)

@@ -15,8 +15,9 @@ from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
 from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
-from seerd.core.state import Agenda, State, Trial
+from seerd.core.state import State, Trial
 from seerd.core.verdicts import AnyVerdict, Blocked, FailCause, Failed, Gone, Kept, Since, Warned
+from seerd.core.wanted import Agenda
 from seerd.planner.trial_ids import job_of
 from seerd.units import format_size
 
@@ -45,7 +46,7 @@ def settle(state: State) -> Iterator[AnyVerdict]:
         waited, agenda.waited = agenda.waited, []
         slow = (newly_slow(state.trials[name], state.rules.slow_share) for name in waited)
         yield from (verdict for verdict in slow if verdict is not None)
-    if agenda.refused or agenda.came:
+    if agenda.refused or agenda.some_ready:
         yield from _launches(state, agenda)
 
 
@@ -94,8 +95,8 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
     refused, agenda.refused = agenda.refused, []
     for refusal in refused:
         yield after_refusal(state, refusal)
-    came, agenda.came = agenda.came, False
-    if came and (again := after_coming(state)) is not None:
+    some_ready, agenda.some_ready = agenda.some_ready, False
+    if some_ready and (again := after_coming(state)) is not None:
         yield again
 
 

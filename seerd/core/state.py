@@ -7,20 +7,18 @@ derived, and may be computed anew at any time (`derive`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
 from seerd.core import lifecycle, verdicts
-from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
+from seerd.core.commands import AnyCommand, SetTimer, Status, StopCause
 from seerd.core.events import AnyRequest, Checkpoint, ExitCause, InstanceShared, Obstacle, RunFacts
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.placement import Assignment, Slots, Waiting
-from seerd.core.plans import Order, PlanChange
+from seerd.core.placement import Assignment, Slots
 from seerd.core.rules import RULES, Rules
-from seerd.planner.memory import Json
-from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
+from seerd.core.wanted import Agenda, Aims, PlanInForce
+from seerd.planner.model import Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 
@@ -214,6 +212,14 @@ class Complaint:
     why: str  # details; of an error or an obstacle, the last lines of the script
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to tell the user, whose sentence is in `seerd.telling.complaints`."""
+
+    what: str  # names the sentence
+    facts: tuple[object, ...]  # in the order of the sentence
+
+
 GOES_ON = ("error", "still")  # kinds of complaints that are forgotten when the trial reports
 
 
@@ -225,12 +231,17 @@ class Result:
     of_jobs: dict[str, Published] = field(default_factory=dict)  # job -> the model in its place
     unreadable: set[str] = field(default_factory=set)  # "trial/checkpoint" of unreadable models
     no_model: set[str] = field(default_factory=set)  # jobs whose stored model could not be fetched
-    notes: list[str | Complaint] = field(default_factory=list)  # oldest first
+    # what to tell the user, oldest first; a text: as the journal has it
+    notes: list[str | Complaint | Note] = field(default_factory=list)
 
     @property
     def published(self) -> Published | None:
         """The model that is in its place; of several jobs that of the first that has one."""
         return next(iter(self.of_jobs.values()), None)
+
+    def note(self, what: str, *facts: object) -> None:
+        """Add a note of this kind."""
+        self.notes.append(Note(what, facts))
 
 
 @dataclass(slots=True)
@@ -319,112 +330,21 @@ class Fleet:
 
 
 @dataclass(slots=True)
-class PlanInForce:
-    """The plan that was adopted last, and the policy's memory."""
-
-    order: Order = field(default_factory=Order)  # its allocations, most valuable first
-    wanted: dict[str, Allocation] = field(default_factory=dict)  # of trials that may still run
-    last: PlanChange = field(default_factory=PlanChange)  # the answer that brought this plan
-    memory: dict[str, Json] = field(default_factory=dict)  # sent back with the next question
-    reached: dict[str, None] = field(default_factory=dict)  # trials that have reached their `until`
-    question: str | None = None  # id of the question that is open, None if none is
-    asked: str = ""  # id of the last question, open or not
-    # when it was asked, in seconds since the run began; a restart asks an open question again
-    asked_s: float = -math.inf
-    # the answer to that question until it is judged: plan and memory, or why there is none
-    answer: tuple[PlanChange, dict[str, Json]] | str | None = None
-    failures: int = 0  # how many answers in a row could not be used
-    again_s: float = -math.inf  # when to ask again after such an answer, in seconds into the run
-
-    @property
-    def stage(self) -> int:
-        """Index of the present stage, from 0."""
-        return self.last.stage
-
-
-@dataclass(slots=True)
-class Aims:
-    """Where wanted trials should run, derived from the plan and the fleet."""
-
-    aimed: dict[str, None] = field(default_factory=dict)  # trials that have a target (ordered set)
-    waiting: Waiting = field(default_factory=Waiting)  # wanted trials that have none
-    sizes: Counter[int] = field(default_factory=Counter)  # GPUs -> how many trials want so many
-    needed: int = 0  # how many instances the wanted trials need
-    most: int | None = None  # most GPUs of a trial where instances are shared with other runs
-    # trials that an obstacle keeps from free GPUs, longest waiting first (an ordered set)
-    blocked: dict[str, None] = field(default_factory=dict)
-
-    def cut(self, gpus: int) -> int:
-        """Return how many GPUs a trial gets to which the plan gives so many."""
-        return gpus if self.most is None else min(gpus, self.most)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A launch that was refused."""
-
-    batch: int  # number of all launches that were asked for together
-    retry: bool  # whether asking again may help
-    unknown: bool  # whether the cloud's reason is unknown
-
-
-@dataclass(slots=True)
-class Agenda:
-    """What must be looked at next. Limits are judged only when a timer has fired: after a restart,
-    facts that come before may still lower what is spent.
-    """
-
-    woken: bool = False  # True: a timer has fired, so the limits must be looked at
-    stirred: bool = False  # True: the present event has changed something on which decisions depend
-    resumed: bool = False  # True: a daemon's first event; what is derived must be computed anew
-    because: LaunchCause = "room"  # the reason to give if more instances are launched now
-    hold: bool = False  # True: a plan is about to come; do nothing that it might undo
-    ask: AskCause | None = None  # why the policy must be asked, None if it need not
-    about: str | None = None  # trial whose report or end is that reason; None: no single trial's
-    replace: bool = False  # True: trials must be placed anew
-    refit: bool = False  # True: the number of instances may be wrong
-    ended: dict[str, int] = field(default_factory=dict)  # ended trial -> GPUs that it was to have
-    # ordered sets: instances with newly free GPUs, and those on which perhaps nothing runs; trials
-    # that may not be where they should be
-    roomy: dict[str, None] = field(default_factory=dict)
-    idle: dict[str, None] = field(default_factory=dict)
-    touched: dict[str, None] = field(default_factory=dict)
-    saved: list[str] = field(default_factory=list)  # trials with a new checkpoint
-    judge: dict[str, verdicts.FailCause] = field(default_factory=dict)  # trial -> its fault
-    # trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
-    blocked: dict[str, tuple[Obstacle, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
-    doubt: bool = False  # True: something has gone wrong that may go wrong with every trial
-    reported: str | None = None  # trial that has just reported, None if none has
-    quiet: str | None = None  # trial whose agent complains that it has not reported for a while
-    waited: list[str] = field(default_factory=list)  # trials whose ranks wait for others
-    # instance that a resumed run did not find -> when its cloud says that it ended (None: unknown)
-    missing: dict[str, float | None] | None = None
-    refused: list[Refusal] = field(default_factory=list)  # launches that were refused
-    came: bool = False  # True: an instance has become ready
-
-
-@dataclass(slots=True)
 class Clock:
     """Where in its journal the run is. Times are in seconds since the run began. After a gap, ids
-    (of `seq` and `given`) and attempts are above all that missing events can have used, at one
+    (of `seq` and `issued`) and attempts are above all that missing events can have used, at one
     event a microsecond and one attempt of a trial a second.
     """
 
     now: float = 0.0  # time of the present event; it never goes back
-    heard_at: float = 0.0  # time of the event before; a daemon that died lived at least until then
+    # time of the event before; a daemon that died lived at least until then
+    previous_s: float = 0.0
     seq: int = 0  # how many events there were so far
-    given: int = 0  # how many commands have followed from the present event so far
+    issued: int = 0  # how many commands have followed from the present event so far
     timer: SetTimer | None = None  # the one timer that is set, None if none is
     gap_s: float = 0.0  # when the run was last resumed with events missing; 0: it never was
     resumed_s: float = 0.0  # when the run was last resumed; 0: it never was
     left_s: float = 0.0  # time of the last event before that
-
-    def tick(self, at: float) -> None:
-        """Count one more event, which came at `at` (seconds since the run began)."""
-        self.seq += 1
-        self.given = 0
-        self.heard_at = self.now
-        self.now = max(self.now, at)
 
 
 @dataclass(slots=True)
@@ -439,11 +359,6 @@ class RunEnd:
     close_by: float | None = None  # when no attempt may be left, in seconds since the run began
     slowest_s: float = 0.0  # seconds of the slowest unit of work or save so far
     promised: verdicts.Promised | None = None  # how long agents may go on alone
-
-    def reopen(self) -> None:
-        """Forget how the run was to end: an interrupted run goes on."""
-        self.status, self.hard, self.why, self.close_by = None, False, None, None
-        self.detail = ""
 
 
 @dataclass(slots=True)
@@ -513,7 +428,7 @@ class State:
     @property
     def next_id(self) -> str:
         """Id of the next command."""
-        return f"{self.clock.seq + math.ceil(self.clock.gap_s * 1e6)}.{self.clock.given}"
+        return f"{self.clock.seq + math.ceil(self.clock.gap_s * 1e6)}.{self.clock.issued}"
 
 
 def new_state(facts: RunFacts, rules: Rules = RULES) -> State:

@@ -20,8 +20,9 @@ from seerd.core.plans import Order
 from seerd.core.reconcile import reconcile, set_timer
 from seerd.core.record import record
 from seerd.core.settle import settle
-from seerd.core.state import Agenda, State
+from seerd.core.state import State
 from seerd.core.verdicts import Closing, Declined, Granted, JobOver
+from seerd.core.wanted import Agenda
 
 QUIET = (
     events.TrialReported,
@@ -46,7 +47,9 @@ def step(state: State, event: AnyEvent) -> list[AnyDecision]:
 
 def take(state: State, event: AnyEvent) -> None:
     """Record an event in the state, without deciding anything."""
-    state.clock.tick(event.at)
+    clock = state.clock
+    clock.seq, clock.issued = clock.seq + 1, 0
+    clock.previous_s, clock.now = clock.now, max(clock.now, event.at)
     if isinstance(event, events.RunResumed):  # what was left to do is derived anew
         state.agenda = Agenda()
     state.agenda.stirred = False

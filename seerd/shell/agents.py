@@ -344,7 +344,7 @@ class Conversation:
                 raise ProtocolError(f"the agent sent fact {message.seq} after fact {self._seen}")
             if message.seq > self._seen:
                 self._seen = message.seq
-                self._hear(message, ahead_s)
+                self._receive(message, ahead_s)
             if self._seen >= last:
                 self._caught_up.set()
             await self._core.queue.room(self.instance)
@@ -363,7 +363,7 @@ class Conversation:
             preparation.answer(Readiness(str(error), retry=True))
             return []
 
-    def _hear(self, fact: Fact, ahead_s: float) -> None:
+    def _receive(self, fact: Fact, ahead_s: float) -> None:
         if isinstance(fact, protocol.Prepared | protocol.Refused) and self._preparing is not None:
             outcome = Readiness()
             if isinstance(fact, protocol.Refused):

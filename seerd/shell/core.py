@@ -82,12 +82,12 @@ class Core:
         self.clock = clock
         self.queue = EventQueue()
         self.stops = 0  # how often the run was asked to stop
-        self._heard: dict[str, int] = {}
+        self._received: dict[str, int] = {}
 
     def emit(self, event: AnyEvent) -> None:
         """Queue an event to be handled."""
         if isinstance(event, AgentFact):
-            self._heard[event.instance] = event.fact
+            self._received[event.instance] = event.fact
         self.queue.put(event)
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Core:
 
     def known(self, instance: str) -> tuple[int, str]:
         """Return the number of an instance's last received fact, and its machine's boot id."""
-        fleet, received = self.state.fleet, self._heard.get(instance, 0)
+        fleet, received = self.state.fleet, self._received.get(instance, 0)
         recorded = fleet.instances.get(instance)
         if recorded is None:  # it is not ready yet; its agent may have reported before
             return max(received, fleet.early.get(instance, 0)), ""

@@ -191,16 +191,12 @@ class Daemon:
         await self._turn()
         while not self.state.finished:
             await self._turn()
-            self._look_for_the_folder()
+            if not self._removed and not self._journal.path.exists():  # new work would fail
+                self._removed = True
+                self._queue.put(events.StopAsked(at=self.clock.now(), hard=True))
         self.leftovers = await self._dispatch.leftovers()
         if self._removed:
             raise RunRemovedError(self.state.facts.run, self._journal.path.parent)
-
-    def _look_for_the_folder(self) -> None:
-        """End the run at once when its folder has been removed: new work would fail."""
-        if not self._removed and not self._journal.path.exists():
-            self._removed = True
-            self._queue.put(events.StopAsked(at=self.clock.now(), hard=True))
 
     async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
         with self._signals():

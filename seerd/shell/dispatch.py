@@ -20,9 +20,10 @@ from seerd.core import commands, events
 from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, Checkpoint
-from seerd.core.state import Incumbent, PlanInForce
+from seerd.core.state import Incumbent
 from seerd.core.step import trials_of
 from seerd.core.verdicts import Declined
+from seerd.core.wanted import PlanInForce
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of

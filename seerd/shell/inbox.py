@@ -106,10 +106,14 @@ class Inbox:
         except FileNotFoundError:
             return
         for name in (n.removesuffix(".json") for n in names if n.endswith(".json")):
-            if ID.fullmatch(name) and f"{name}.reply" not in names:
-                request = self._read(name)
-                if request is not None:
-                    yield name, request
+            if not ID.fullmatch(name) or f"{name}.reply" in names:
+                continue
+            try:
+                with self._request(name).open("rb") as file:
+                    request: Request = msgspec.json.decode(file.read(LARGEST), type=Request)
+            except (OSError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+                continue
+            yield name, request
 
     def has(self, name: str) -> bool:
         """Return whether a request is still there and not withdrawn."""
@@ -120,14 +124,6 @@ class Inbox:
         part = self.path / f".{name}.reply"
         part.write_bytes(msgspec.json.encode(reply))
         part.replace(self._reply(name))
-
-    def _read(self, name: str) -> Request | None:
-        try:
-            with self._request(name).open("rb") as file:
-                found: Request = msgspec.json.decode(file.read(LARGEST), type=Request)
-        except (OSError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-            return None
-        return found
 
     def _request(self, name: str) -> Path:
         return self.path / f"{name}.json"

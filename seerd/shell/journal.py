@@ -33,15 +33,17 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, OlderJournalError
-from seerd.shell.salvage import (
+from seerd.shell.journal_file import (
     Salvage,
     StoredRow,
     Tip,
+    connect,
     damaged,
     linked,
     put_in_place,
     remove_file,
     sum_of,
+    write_note,
 )
 from seerd.version import VERSION
 
@@ -86,7 +88,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
         """Make a journal of a run that began at `origin` (since 1970). Raises `JournalError`."""
-        journal = cls(_connect(path, "rwc"), path)
+        journal = cls(connect(path, "rwc"), path)
         try:
             journal._connection.executescript(SCHEMA)
         except sqlite3.Error as error:
@@ -120,12 +122,12 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 whole_rows = sum(1 for _ in journal._rows(0))  # noqa: SLF001
             if journal.damage:
                 raise DamagedJournalError(path.parent.name, journal.damage, whole_rows)
-        journal = cls(_connect(path, "rw"), path)
+        journal = cls(connect(path, "rw"), path)
         journal._check()
         if journal._summed_after is None:  # every row that is written from now on has a checksum
             with journal._writing() as connection:
                 connection.execute("ALTER TABLE events ADD COLUMN sum BLOB")
-                _note(connection, "summed after", str(journal._last()[0]))
+                write_note(connection, "summed after", str(journal._last()[0]))
             journal._check()
         return journal
 
@@ -134,7 +136,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         """Open the journal, or what is whole of it, to be read. Raises `JournalError`."""
         try:
             with contextlib.ExitStack() as closing:
-                journal = closing.enter_context(cls(_connect(path, "ro"), path))
+                journal = closing.enter_context(cls(connect(path, "ro"), path))
                 journal._get("format")  # noqa: SLF001
                 journal._check()  # noqa: SLF001
                 closing.pop_all()
@@ -249,8 +251,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
                 before = linked(before, row)
                 connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (*row[:4], before))
         with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself is complete
-            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
-            meta.pop("sum", None)
+            meta = dict(self._connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
             Tip(*self._last()[:2], meta).write(self.path)
 
     @contextlib.contextmanager
@@ -338,8 +339,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
-        columns = f"seq, at, event, decisions, {last}"
-        query = f"SELECT {columns} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
+        query = f"SELECT seq, at, event, decisions, {last} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
             for seq, at, event, decided, check in self._connection.execute(query, (after,)):
                 yield StoredRow(
@@ -352,7 +352,10 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def _salvage(self, why: str, tip: Tip | None) -> None:
         """Read only what is whole from now on. Raises `DamagedJournalError` if nothing is."""
-        meta = self._whole_meta(tip)
+        meta = {} if tip is None else {**tip.meta, "sum": sum_of(tip.meta)}
+        with contextlib.suppress(sqlite3.Error, _BrokenError, ValueError):
+            self._check()
+            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
         whole = sqlite3.connect(":memory:")
         whole.executescript(SCHEMA)
         whole.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
@@ -373,12 +376,6 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         go_on = f"seerd resume {run} --up-to {len(rows)}"
         text = f"{self.damage}; what follows is of these alone. To go on from there: {go_on}"
         warnings.warn(DamagedWarning(text), stacklevel=2)
-
-    def _whole_meta(self, tip: Tip | None) -> dict[str, str]:
-        with contextlib.suppress(sqlite3.Error, _BrokenError, ValueError):
-            self._check()
-            return dict(self._connection.execute("SELECT key, value FROM meta"))
-        return {} if tip is None else {**tip.meta, "sum": sum_of(tip.meta)}
 
     def _whole_rows(self, summed_after: int) -> Iterator[StoredRow]:
         """Yield the rows from the first to the last before the damage."""
@@ -406,7 +403,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self.take_up_wall()
         entries = [entry for entry in self.entries() if entry.seq <= after]
         tip = Tip.read(self.path)
-        lost_until = max(tip.at if tip else 0.0, float(self._maybe("lost until") or 0.0))
+        lost_until = max(tip.at if tip else 0.0, self.lost_until)
         notes = {"converted": f"cut after event {after}", "lost until": repr(lost_until)}
         new_path = self._written_anew(entries, notes)
         kept = damaged(self.path)
@@ -449,26 +446,4 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def _set(self, key: str, value: str) -> None:
         with self._writing() as connection:
-            _note(connection, key, value)
-
-
-def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
-    """Write a value of `meta`, with the checksum if the journal has checksums."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
-    if "summed after" in meta:
-        row = ("sum", sum_of(meta))
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    try:
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None
-        )
-        if mode != "ro":
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-    except sqlite3.Error as error:
-        raise JournalError(f"{path} cannot be opened: {error}") from error
-    return connection
+            write_note(connection, key, value)

@@ -1,9 +1,9 @@
-"""Complaints of agents and obstacles of trials in sentences: what happened, and what to do."""
+"""Notes, complaints of agents and obstacles of trials in sentences: what happened, what to do."""
 
 from __future__ import annotations
 
 from seerd.core.last_words import error_line
-from seerd.core.state import Complaint, State
+from seerd.core.state import Complaint, Note, State
 from seerd.telling.hints import hint
 
 SIDE = "docs/training-side.md"
@@ -45,6 +45,28 @@ TEXTS = {
 ELSE = {"not-stored": "it is tried again", "error": "`seerd logs` shows all of it", **ADVICE}
 """`Complaint.what` -> what to do, if the error says nothing more certain."""
 
+NOTES = {
+    "no-instance": "no instance: {}",
+    "lost": "{} was lost: {}",
+    "may-leave": "the cloud may take {} away; its trials save and stay",
+    "leaves": "the cloud will take {} away ({})",
+    "unhealthy": "{} is not used any more: {}",
+    "shared": "{} is not this run's alone: it may use {} of {} GPUs there, since {}",
+    "retired": "{} was rented for the limits that held before, and is replaced",
+    "events-missing": "the journal lacks events of {}, from before the run was resumed",
+    "unknown-attempt": "the journal lacks {}/{}, which {} reports",
+    "declined": "the policy gave no plan that can be used: {}; the last one stands",
+    "extended": "the limits were extended",
+    "job-added": "{} has come to share the run",
+    "job-weighed": "{} has the weight {:g} now",
+    "job-over": "{} is over ({})",
+    "job-over-since": "{} is over ({}): {}",
+    "target": "the target was reached: {}",
+    "not-fetched": "the best model, {} of {}, is in the store: {}",
+    "unusable": "the checkpoint {} of {} cannot be used: {}",
+}
+"""`Note.what` -> template of its sentence."""
+
 
 def complaint_text(state: State, complaint: Complaint) -> str:
     """Return what is wrong, what follows, and what to do."""
@@ -68,5 +90,10 @@ def complaints_of(state: State) -> dict[str, str]:
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    notes = state.result.notes
-    return [note if isinstance(note, str) else complaint_text(state, note) for note in notes]
+    return [_note_text(state, note) for note in state.result.notes]
+
+
+def _note_text(state: State, note: str | Complaint | Note) -> str:
+    if isinstance(note, Note):
+        return NOTES[note.what].format(*note.facts)
+    return note if isinstance(note, str) else complaint_text(state, note)

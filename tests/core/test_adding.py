@@ -15,6 +15,8 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import DecidingAgain
 from seerd.planner.policies import AT_ONCE, POLICIES
+from seerd.sim.world import World
+from seerd.telling.complaints import notes_of
 from tests.core.test_extending import NAMES, TRAINS, facts_of, longer
 from tests.groups import group_world, on
 
@@ -71,7 +73,7 @@ def test_any_moment_will_do(name: str, at_s: float, more: bool) -> None:
     assert set(state.requests.answered.values()) <= {None}
     if state.requests.answered:
         assert [config for _, config in state.facts.problem.added] == [ADDED, {"lr": 0.2}]
-    assert not any("gave no plan" in note for note in state.result.notes), state.result.notes
+    assert not any("gave no plan" in note for note in notes_of(state)), notes_of(state)
     assert state.ledger.spent_gpu_s(state.now) <= state.facts.problem.limits.budget_gpu_s + 1e-6
 
 

@@ -18,6 +18,7 @@ from seerd.core.plans import New, PlanChange, Put
 from seerd.core.verdicts import Closing, JobOver, Warned
 from seerd.planner.model import PlannedJob, PolicyParams
 from seerd.planner.space import Condition, Parameter, Space, Value
+from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, fate
 from tests.conftest import small_facts
 from tests.core.test_answers import Run
@@ -172,7 +173,7 @@ def test_people_are_told_that_nobody_has_reported_yet_ever_more_rarely() -> None
     assert quiet(run, "b", 10.1) == [], "one of them is enough"
     assert quiet(run, "a", 19.0) == []
     assert quiet(run, "b", 30.0)[0].startswith("30 s and no report yet")
-    assert sum("no report yet" in note for note in run.state.result.notes) == 2
+    assert sum("no report yet" in note for note in notes_of(run.state)) == 2
 
 
 def test_who_trains_is_asked_for_a_report_and_who_has_reported_for_nothing() -> None:

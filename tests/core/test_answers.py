@@ -54,6 +54,7 @@ from seerd.core.step import follow, step, unfinished
 from seerd.core.verdicts import Adopted, Closing, Declined
 from seerd.planner.model import Allocation
 from seerd.planner.space import Config
+from seerd.telling.complaints import notes_of
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import recorded
@@ -233,7 +234,7 @@ def test_a_mistake_is_declined_with_a_sentence_and_the_last_plan_stands(
     assert [trial.phase for trial in run.state.trials.values()] == phases
     assert not of(StopTrial, decided)
     said = f"the policy gave no plan that can be used: {why}; the last one stands"
-    assert run.state.result.notes == [said]
+    assert notes_of(run.state) == [said]
 
 
 def test_a_question_that_another_daemon_asks_again_is_of_the_moment_at_which_it_is(
@@ -266,7 +267,7 @@ def test_what_is_no_mistake_is_the_plan(run: Run, change: PlanChange) -> None:
     decided = run.answer(change)
     assert decided[0] == Adopted(question=asked)
     assert run.state.plan.last == change
-    assert run.state.result.notes == []
+    assert notes_of(run.state) == []
 
 
 TOO_MANY = [
@@ -328,12 +329,12 @@ def test_the_person_is_told_once_of_failures_in_a_row(run: Run) -> None:
     run.fail()
     run.wake()
     run.fail()
-    assert len(run.state.result.notes) == 1
+    assert len(notes_of(run.state)) == 1
     run.wake()
     run.answer(PlanChange(ask_at_s=30.0))
     run.wake()
     run.fail()
-    assert len(run.state.result.notes) == 2
+    assert len(notes_of(run.state)) == 2
 
 
 def test_an_answer_between_failures_begins_the_count_anew(run: Run) -> None:

@@ -25,6 +25,8 @@ from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planning.planned import extended
 from seerd.sim.behaviour import Behaviour
+from seerd.sim.world import World
+from seerd.telling.complaints import notes_of
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.core.test_answers import LR, Run
@@ -95,7 +97,7 @@ def test_every_policy_stays_sound(
     assert state.now <= limits.deadline_s
     assert state.ledger.spent_gpu_s(state.now) <= limits.budget_gpu_s + 1e-6
     assert state.result.published is not None or not any(t.history for t in state.trials.values())
-    assert not any("gave no plan" in note for note in state.result.notes), state.result.notes
+    assert not any("gave no plan" in note for note in notes_of(state)), notes_of(state)
     read = world.read(None)
     assert read.facts == state.facts
     assert read.requests == state.requests
@@ -232,7 +234,7 @@ def test_the_policy_is_asked_at_once_and_an_open_question_is_dropped() -> None:
     (asked,) = [one for one in decided if isinstance(one, AskPolicy)]
     assert asked.why == "extended"
     assert [one for one in decided if isinstance(one, Granted)]
-    assert "the limits were extended" in world.state.result.notes
+    assert "the limits were extended" in notes_of(world.state)
     world.run_on()
 
 

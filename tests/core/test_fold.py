@@ -27,8 +27,9 @@ from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES, Rules
-from seerd.core.state import GONE, LIVE, Agenda, State, new_state
+from seerd.core.state import GONE, LIVE, State, new_state
 from seerd.core.step import Difference, again, follow, step
+from seerd.core.wanted import Agenda
 from seerd.sim.behaviour import Behaviour
 from tests.by_hand import begun
 from tests.conftest import small_facts

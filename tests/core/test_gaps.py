@@ -31,6 +31,8 @@ from seerd.core.lifecycle import InstancePhase
 from seerd.core.state import Instance, State, new_state
 from seerd.core.step import follow, step
 from seerd.sim.behaviour import Behaviour
+from seerd.sim.world import World
+from seerd.telling.complaints import notes_of
 from tests.conftest import small_facts
 
 STRAYS = st.dictionaries(st.sampled_from(["t0007", "t0007/2"]), st.floats(0.0, 1e4), max_size=2)
@@ -191,7 +193,7 @@ def rented() -> State:
     state.fleet.go(state.fleet.instances["i-1"], InstancePhase.READY)
     state.fleet.instances["i-1"].ready_at = 1.0
     state.ledger.start(Charge("i-1", "i-1", 4, 1.0, minimum_s=60.0))
-    state.clock.tick(200.0)
+    state.clock.now = 200.0
     return state
 
 
@@ -206,7 +208,7 @@ def test_an_attempt_that_was_never_begun_shows_a_gap_also_after_the_run_is_resum
     )
     decided = step(state, told) + step(state, replace(told, fact=4, trial="t0002"))
     assert state.ledger.spent_gpu_s(20.0) - before == pytest.approx(8.0 * 8)
-    assert [note for note in state.result.notes if "the journal lacks t0001/1" in note]
+    assert [note for note in notes_of(state) if "the journal lacks t0001/1" in note]
     ready = next(event for event, _ in rows() if isinstance(event, InstanceReady))
     decided += step(state, replace(ready, at=21.0, instance="i-1"))
     starts = [one for one in decided if isinstance(one, StartTrial)]
@@ -227,7 +229,7 @@ def test_an_agent_that_was_silent_shows_a_gap_before_it_tells_anything() -> None
     step(state, replace(behind, at=212.0))
     assert state.clock.gap_s == 212.0
     assert state.ledger.spent_gpu_s(212.0) - before == pytest.approx(4.0 * (210.0 - 202.0))
-    assert [note for note in state.result.notes if "lacks events of i-1" in note]
+    assert [note for note in notes_of(state) if "lacks events of i-1" in note]
     step(state, replace(behind, at=212.0))
     assert state.ledger.spent_gpu_s(212.0) - before == pytest.approx(4.0 * (210.0 - 202.0))
 

@@ -21,6 +21,7 @@ from seerd.core.events import (
 )
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
+from seerd.telling.complaints import notes_of
 from seerd.telling.plain import line_of
 from seerd.telling.summary import summary
 from tests.core.test_several_nodes import MakeFacts, Pair, stops
@@ -93,7 +94,7 @@ def test_who_keeps_the_others_waiting_is_told_once_when_all_nodes_have_spoken(pa
             assert pair.tell(event) == []
             told.append(line_of(event, pair.state))
     note = "rank 3 of t0001 on b keeps the others waiting 71% of the time"
-    assert pair.state.result.notes == [note]
+    assert notes_of(pair.state) == [note]
     assert [line for line in told if line] == [f"    6.0s  {note}"]
     shown = io.StringIO()
     Console(file=shown, width=200).print(summary(pair.state))
@@ -109,7 +110,7 @@ def test_an_instance_that_cannot_be_used_any_more_is_left_and_noted(pair: Pair) 
     commands = pair.tell(event)
     assert pair.state.fleet.instances["b"].phase is InstancePhase.LEAVING
     assert stops(commands)[0][:2] == (("a", "b"), True)
-    assert pair.state.result.notes == [f"b is not used any more: {why}"]
+    assert notes_of(pair.state) == [f"b is not used any more: {why}"]
 
 
 def test_a_host_that_cannot_be_used_is_left_before_it_is_asked_for_anew(facts: MakeFacts) -> None:

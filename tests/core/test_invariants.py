@@ -114,19 +114,19 @@ def kill_without_end(state: State) -> None:
 
 
 def back_in_time(state: State) -> None:
-    state.clock.heard_at = state.clock.now + 0.001
+    state.clock.previous_s = state.clock.now + 0.001
 
 
 def before_the_run(state: State) -> None:
-    state.clock.heard_at = -0.001
+    state.clock.previous_s = -0.001
 
 
 def a_number_below_zero(state: State) -> None:
-    state.clock.given = -1
+    state.clock.issued = -1
 
 
 def the_first_moment(state: State) -> None:
-    state.clock.heard_at, state.clock.given = 0.0, 0
+    state.clock.previous_s, state.clock.issued = 0.0, 0
 
 
 def wanted_though_out(state: State) -> None:

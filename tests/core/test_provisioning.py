@@ -38,6 +38,7 @@ from seerd.core.limits import grace_s
 from seerd.core.provisioning import refused
 from seerd.core.rules import RULES
 from seerd.core.state import State
+from seerd.telling.complaints import notes_of
 from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
@@ -378,7 +379,7 @@ def test_after_a_hint_trials_stay_and_after_a_notice_they_move(facts: MakeFacts)
     full(cloud)
     assert cloud.fact(InstanceNoticed, "b", 50.0, what="rebalance", by=None) == []
     assert cloud.state.fleet.instances["b"].phase is InstancePhase.READY
-    assert any("save and stay" in note for note in cloud.state.result.notes)
+    assert any("save and stay" in note for note in notes_of(cloud.state))
     commands = cloud.fact(InstanceNoticed, "b", 60.0, what="interruption", by=180.0)
     assert stopped(commands, "b")
     assert len(cloud.launches(commands)) == 1
@@ -386,11 +387,11 @@ def test_after_a_hint_trials_stay_and_after_a_notice_they_move(facts: MakeFacts)
 
 def test_an_instance_with_cold_starts_is_used_and_that_is_noted_once(cloud: Cloud) -> None:
     full(cloud)
-    before = [*cloud.state.result.notes]
+    before = notes_of(cloud.state)
     for instance in ("a", "b"):
         assert cloud.fact(InstanceNoticed, instance, 50.0, what="cold", why="no forks") == []
         assert cloud.state.fleet.instances[instance].phase is InstancePhase.READY
-    assert cloud.state.result.notes == [*before, "no forks"]
+    assert notes_of(cloud.state) == [*before, "no forks"]
 
 
 def test_the_grace_ends_before_the_instance_does(cloud: Cloud) -> None:

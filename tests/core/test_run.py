@@ -30,6 +30,8 @@ from seerd.core.verdicts import Closing
 from seerd.planner.profile import NONE
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.world import World
+from seerd.telling.complaints import notes_of
 from tests.by_hand import handle, reconciled, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
@@ -121,7 +123,7 @@ def test_a_confirmed_checkpoint_that_reaches_the_target_ends_the_run_in_order(
     assert said < reached or mode == "min"
     assert (state.end.status, state.end.why) == ("target", "target")
     assert state.now < 40.0 < state.facts.problem.limits.deadline_s
-    assert any(note.startswith("the target was reached: t") for note in state.result.notes)
+    assert any(note.startswith("the target was reached: t") for note in notes_of(state))
     assert state.result.published is not None
     assert sign * state.result.published.incumbent.metric >= sign * target
     stops = [d for _, decided in world.journal for d in decided if isinstance(d, StopTrial)]
@@ -569,7 +571,7 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
     while not state.finished:
         world.turn()
     assert state.result.published is None
-    assert any("is in the store: busy" in note for note in state.result.notes)
+    assert any("is in the store: busy" in note for note in notes_of(state))
     (again,) = [
         c for c in handle(state, RunResumed(at=world.now, alive=())) if isinstance(c, Publish)
     ]

@@ -21,6 +21,7 @@ from seerd.core.events import (
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State
+from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import diagnose, fate
 from seerd.telling.plain import line_of
 from seerd.telling.run_json import EXIT_REFUSED, exit_code
@@ -172,7 +173,7 @@ def test_people_are_told_of_it(facts: MakeFacts) -> None:
     event = InstanceShared(at=9.0, happened=9.0, instance="m", fact=99, gpus=1, why=WHY)
     assert line_of(event, machine.state) == f"    9.0s  1 GPU of m may be used from now on: {WHY}"
     machine.share(5)
-    assert machine.state.result.notes == [
+    assert notes_of(machine.state) == [
         f"m is not this run's alone: it may use 4 of 8 GPUs there, since {WHY}"
     ]
 
@@ -230,7 +231,7 @@ def test_a_run_without_any_gpu_says_who_has_them_and_blames_no_script(facts: Mak
     first, _ = starts(machine.ready())
     machine.wait(first)
     machine.wait(first, "process 8 of ada has gpu-0")
-    assert len(machine.state.result.notes) == 1
+    assert len(notes_of(machine.state)) == 1
     machine.state.end.phase, machine.state.end.status = RunPhase.OVER, "deadline"
     text = diagnose(machine.state).text
     assert "process 8 of ada has gpu-0" in text

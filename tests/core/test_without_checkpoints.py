@@ -10,6 +10,7 @@ import pytest
 
 from seerd.core.events import TrialReported
 from seerd.core.limits import close_at, grace_s, terminate_s
+from seerd.telling.complaints import notes_of
 from tests.core.test_alike import crash, ended, run_of
 from tests.core.test_answers import Run
 
@@ -35,7 +36,7 @@ def test_a_report_that_reaches_the_target_ends_the_run(mode: str, metric: float)
     assert ended(run) is None
     report(run, "b", metric)
     assert (run.state.end.status, ended(run)) == ("target", "target")
-    assert run.state.result.notes[-1] == (
+    assert notes_of(run.state)[-1] == (
         f"the target was reached: b has accuracy {metric:g} after 2 reports, and 0.6 was wanted"
     )
 
@@ -53,7 +54,7 @@ def test_the_mean_of_the_last_reports_counts_if_the_person_wants_it() -> None:
         report(run, "a", metric)
         assert ended(run) is None
     report(run, "a", 0.5)
-    assert run.state.result.notes[-1] == (
+    assert notes_of(run.state)[-1] == (
         "the target was reached: a has accuracy (mean of the last 2 reports) 0.65 after 5 reports, "
         "and 0.6 was wanted"
     )

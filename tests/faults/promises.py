@@ -23,6 +23,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
+from seerd.telling.complaints import notes_of
 from tests.faults.agreement import Agreement
 from tests.faults.ec2 import STALE_S
 from tests.faults.objects import Model
@@ -274,7 +275,7 @@ class Promises:
             if best is not None and state.end.status != "interrupted":
                 self.broken(
                     f"{best.trial} has a model, and none is returned ({state.end.status}): "
-                    f"{state.result.notes[-3:]}"
+                    f"{notes_of(state)[-3:]}"
                 )
             return
         told = state.result.of_jobs[job].incumbent

@@ -20,6 +20,7 @@ from seerd.core.events import TrialCheckpointed
 from seerd.core.verdicts import Warned
 from seerd.errors import UsageError
 from seerd.shell.source_copy import copy_source
+from seerd.telling.complaints import notes_of
 from tests.conftest import small_facts
 from tests.core.test_answers import FIRST, Run
 from tests.mistakes import kit, page
@@ -199,7 +200,7 @@ def test_a_disk_that_will_be_too_small_is_told_after_the_first_checkpoint(shown:
         "the disk may fill up: a checkpoint has 1.2GB, up to 3 of each"
     )
     assert "5GB are free" in warning.detail
-    assert warning.detail in run.state.result.notes
+    assert warning.detail in notes_of(run.state)
     again = run.fact(TrialCheckpointed, "a", name="3", size=size, free=1, **made)
     assert not any(isinstance(one, Warned) for one in again), "once is enough"
     title = page.COMMANDS[6]

@@ -19,7 +19,7 @@ DECIDING = (
         "ids of commands are random",
         "a repeated command is known as the same one",
         "State.next_id",
-        'f"{self.clock.seq + math.ceil(self.clock.gap_s * 1e6)}.{self.clock.given}"',
+        'f"{self.clock.seq + math.ceil(self.clock.gap_s * 1e6)}.{self.clock.issued}"',
         'f"{self.clock.seq}." + str(__import__("random").randrange(10**9))',
         (f"{RUN}::test_the_same_facts_give_the_same_run",),
     ),

@@ -111,7 +111,7 @@ COUNTING = (
         "the ledger is the cloud's own account",
         "settle._missing",
         "min(state.now, gone_by(state))",
-        "state.clock.heard_at",
+        "state.clock.previous_s",
         (LIMITS,),
     ),
     Mutant(

@@ -96,7 +96,7 @@ if journal.damage:
     Mutant(
         "the journal does not wait for the disk",
         "what was committed survives a power cut",
-        "_connect",
+        "journal_file.connect",
         '"PRAGMA synchronous=FULL"',
         '"PRAGMA synchronous=OFF"',
         (JOURNAL,),
@@ -120,7 +120,7 @@ if journal.damage:
     Mutant(
         "facts are acknowledged before they are committed",
         "no fact of an agent is lost",
-        "Conversation._hear",
+        "Conversation._receive",
         "self._core.emit(event)",
         "self.say(Ack(fact.seq))\nself._core.emit(event)",
         (

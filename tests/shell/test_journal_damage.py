@@ -26,7 +26,7 @@ from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, Usag
 from seerd.runs import reading, runs
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal, damaged
-from seerd.shell.salvage import Tip
+from seerd.shell.journal_file import Tip
 from seerd.sim.behaviour import Behaviour
 from tests.explanation.timelines import MakeFacts
 from tests.tampered import without_sums

@@ -194,7 +194,7 @@ def _resumed(event: events.RunResumed, step: Step) -> Explanation:
     state = step.state
     reopened = step.phase is not RunPhase.RUNNING and state.phase is RunPhase.RUNNING
     gone = tuple(one.instance for one in step.decided if isinstance(one, verdicts.Gone))
-    silent_s = round(state.now - state.clock.heard_at, 3)
+    silent_s = round(state.now - state.clock.previous_s, 3)
     return step.tell("resumed", event, "alive", gone=gone, silent_s=silent_s, reopened=reopened)
 
 

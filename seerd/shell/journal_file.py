@@ -1,5 +1,6 @@
-"""The checksums of a journal, how far it goes (`Tip`), and what can be read of a damaged one from
-the bytes of its file and its write-ahead log, where SQLite reads none, or not all.
+"""The file of a journal: its checksums, how far it goes (`Tip`), how it is replaced, and what can
+be read of a damaged one from its bytes and those of its write-ahead log, where SQLite reads none,
+or not all.
 
 The one rule: a checksum is over a row and the checksum of the row before, so a row that was
 changed, left out or moved shows itself, and what looks like a row in a damaged file is believed
@@ -12,6 +13,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator
@@ -69,6 +71,29 @@ class Tip(msgspec.Struct, frozen=True):
             os.ftruncate(descriptor, os.pwrite(descriptor, _crc(text) + b" " + text, 0))
         finally:
             os.close(descriptor)
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open the file, in a mode of SQLite: ro, rw or rwc. Raises `JournalError`."""
+    try:
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None
+        )
+        if mode != "ro":
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+    except sqlite3.Error as error:
+        raise JournalError(f"{path} cannot be opened: {error}") from error
+    return connection
+
+
+def write_note(connection: sqlite3.Connection, key: str, value: str) -> None:
+    """Write a value of `meta`, with the checksum if the journal has checksums."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
+    if "summed after" in meta:
+        row = ("sum", sum_of(meta))
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
 
 def tip_path(journal: Path) -> Path:
