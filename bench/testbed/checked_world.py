@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from msgspec import structs
 
+from bench.testbed.invariants import violations
 from seerd.core import commands, events
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.enact import AnyDecision
-from seerd.core.invariants import violations
 from seerd.core.limits import lease_s
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state

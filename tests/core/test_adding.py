@@ -15,7 +15,6 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import DecidingAgain
 from seerd.planner.policies import AT_ONCE, POLICIES
-from seerd.sim.world import World
 from seerd.telling.complaints import notes_of
 from tests.core.test_extending import NAMES, TRAINS, facts_of, longer
 from tests.groups import group_world, on

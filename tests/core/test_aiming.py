@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.testbed.invariants import violations
 from seerd.core.aiming import aim_all, drop, fill, instances_needed
 from seerd.core.attempts import unwant
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
@@ -25,7 +26,6 @@ from seerd.core.events import (
     StopAsked,
     TrialExited,
 )
-from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.plans import Order
 from seerd.core.state import Instance, State, Trial, new_state

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bench.testbed.invariants import violations
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
     AskPolicy,
@@ -44,7 +45,6 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
-from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import close_at, shortest_s
 from seerd.core.plans import New, PlanChange, Put

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.testbed.invariants import violations
 from seerd.core import failures, jobs, limits, metrics, provisioning, settle
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
-from seerd.core.invariants import violations
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state

@@ -25,7 +25,6 @@ from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planning.planned import extended
 from seerd.sim.behaviour import Behaviour
-from seerd.sim.world import World
 from seerd.telling.complaints import notes_of
 from tests.by_hand import begun
 from tests.conftest import small_facts

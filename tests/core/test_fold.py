@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 
 from bench.testbed.checked_world import World
+from bench.testbed.invariants import violations
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -23,7 +24,6 @@ from seerd.core.events import (
     TrialStarted,
     TrialWaited,
 )
-from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES, Rules

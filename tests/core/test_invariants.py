@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.testbed.invariants import EPSILON_S, violations
 from seerd.core.commands import Publish
 from seerd.core.events import Checkpoint, RunFacts
-from seerd.core.invariants import EPSILON_S, violations
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s

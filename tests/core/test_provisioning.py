@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from bench.testbed.invariants import violations
 from seerd.core.commands import (
     AnyCommand,
     Finish,
@@ -32,7 +33,6 @@ from seerd.core.events import (
     TrialExited,
     TrialStarted,
 )
-from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import grace_s
 from seerd.core.provisioning import refused

@@ -30,7 +30,6 @@ from seerd.core.verdicts import Closing
 from seerd.planner.profile import NONE
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
-from seerd.sim.world import World
 from seerd.telling.complaints import notes_of
 from tests.by_hand import handle, reconciled, reconciled_again
 

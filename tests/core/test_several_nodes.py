@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.testbed.invariants import violations
 from seerd.core.codec import decode_decisions, encode_decisions
 from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial
 from seerd.core.events import (
@@ -26,7 +27,6 @@ from seerd.core.events import (
     TrialStarted,
     TrialTraining,
 )
-from seerd.core.invariants import violations
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES

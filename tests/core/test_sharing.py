@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from bench.testbed.invariants import violations
 from seerd.core.aiming import derive
 from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial
 from seerd.core.events import (
@@ -18,7 +19,6 @@ from seerd.core.events import (
     TrialExited,
     TrialStarted,
 )
-from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State
 from seerd.telling.complaints import notes_of

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from bench.testbed.invariants import violations
 from seerd.core.commands import StartTrial
 from seerd.core.events import EventsMissing, PolicyAnswered, RunResumed, TrialCheckpointed
 from seerd.core.gaps import lacks
-from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import incumbent, sign_of
 from seerd.core.state import State
