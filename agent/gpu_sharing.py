@@ -276,18 +276,16 @@ class SharedGpus:
             for attempt, held in self._held.items()
             for device in held.devices.values()
         }
+        now, demand = self._now(), len(uses) + sum(len(request.gpus) for request in self._waiting)
+        if demand >= self._peak or now - self._peak_at > IDLE_S:
+            self._peak, self._peak_at = demand, now
+        # A run that has used its share lately wants all that it could use.
+        wants = self._run.most if self._peak >= self.share else self._peak
         pool = [device.lease for device in self._devices]
-        changed = replace(self._run, wants=self._wants(len(uses)), pool=pool, uses=uses)
+        changed = replace(self._run, wants=wants, pool=pool, uses=uses)
         if changed != self._run:
             self._run = changed
             self._own.write(changed)
-
-    def _wants(self, used: int) -> int:
-        """Return how many GPUs the run could use: all, if it has used its share lately."""
-        now, demand = self._now(), used + sum(len(request.gpus) for request in self._waiting)
-        if demand >= self._peak or now - self._peak_at > IDLE_S:
-            self._peak, self._peak_at = demand, now
-        return self._run.most if self._peak >= self.share else self._peak
 
     def _report_waits(self) -> None:
         late = [wait for wait in self._waiting if self._now() - wait.reported_at > wait.pause_s]

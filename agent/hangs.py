@@ -76,9 +76,11 @@ class HangDetector:
             self._begin_anew(now)
         elif self.stall is None:
             self.stall = self._judged(now)
-        elif self._has_moved(self.stall):
-            self.stall = None
-            self._begin_anew(now)
+        elif self.stall.hung is not None:
+            stand = self._standing()
+            if stand is None or self._works(stand, clock.now() - self.stall.since):
+                self.stall = None
+                self._begin_anew(now)
         return True
 
     def _begin_anew(self, now: float) -> None:
@@ -106,12 +108,6 @@ class HangDetector:
     def _standing(self) -> Optional[Stand]:
         stopped = {local for local, mark in self.marks.items() if host.is_stopped(mark.pid)}
         return standing(self.marks, stopped, spans=self._spans)
-
-    def _has_moved(self, stall: Stall) -> bool:
-        if stall.hung is None:
-            return False
-        stand = self._standing()
-        return stand is None or self._works(stand, clock.now() - stall.since)
 
     def _lives(self, stand: Stand) -> Dict[int, host.Life]:
         members = self._members()

@@ -191,7 +191,7 @@ BESIDE_OTHERS = (
     Mutant(
         "what is not used is kept for ever",
         "GPUs that a run has not used for 15 s may be used by the others",
-        "SharedGpus._wants",
+        "SharedGpus._write_use",
         "now - self._peak_at > IDLE_S",
         "False",
         (f"{SHARING}::test_what_a_run_does_not_use_the_other_may",),
@@ -199,7 +199,7 @@ BESIDE_OTHERS = (
     Mutant(
         "a run never wants back what it did not use",
         "GPUs come back when their run needs them",
-        "SharedGpus._wants",
+        "SharedGpus._write_use",
         "self._run.most if self._peak >= self.share else self._peak",
         "min(self._peak, 1)",
         (SHARING,),
