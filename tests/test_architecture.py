@@ -419,7 +419,6 @@ ASKED_BEFORE = {
     "doctor.py",
     "examining.py",
     "keys.py",
-    "stored.py",
     "sweeping.py",
 }
 BEFORE_A_RUN = ("seerd.agent", "seerd.planner.clouds", "seerd.spec", "seerd.stores")

@@ -22,10 +22,10 @@ import pytest
 
 from bench.testbed.rig import Rig, guest
 from seerd.aws.network import Rule, SecurityGroup
-from seerd.aws.policy import Needs, denied_action, partition, policy
+from seerd.aws.policy import Needs, partition, policy
 from seerd.backends.ec2.doctor import clock
 from seerd.backends.ec2.doctor.network import access, among
-from seerd.backends.examining import Finding
+from seerd.backends.examining import Finding, denied_action
 from seerd.commands import doctor
 from seerd.commands.doctor import exit_code, findings_json
 from seerd.shell.home import Home

@@ -50,7 +50,7 @@ def test_codes_of_aws_are_under_their_kinds(kind: ErrorKind) -> None:
 
 def test_codes_that_mean_something_else_with_other_words_are_there() -> None:
     told = {cells[0] for cells in rows(section("kind `refused`")) if " with " in cells[0]}
-    assert told == {f'`{code}` with "{words}"' for code, words, _, _ in errors.MEANT}
+    assert told == {f'`{code}` with "{words}"' for (code, words), _, _ in errors.MEANT}
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,10 @@ class IdleKeys(BackendKeys):
 KEYS = IdleKeys
 """
 BACKEND = """
+import asyncio
 import math
 from seerd.backends.backend import Backend, Site
-from seerd.backends.base import Leftovers, Quote, Span, never
+from seerd.backends.base import Leftovers, Quote, Span
 from seerd.backends.examining import Finding
 from seerd.errors import LaunchError
 from seerd.planner.model import ClusterFacts
@@ -47,7 +48,7 @@ class Provider:
     def journal(self, instance): return None
     def address(self, instance): return ""
     async def terminate(self, name, spare_s=math.inf): return Span()
-    async def loss(self): return await never()
+    async def loss(self): return await asyncio.Future()
     async def leftovers(self): return Leftovers()
     async def close(self): pass
 

@@ -53,12 +53,17 @@ LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
 # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 _TABLE = """
 [throttled]
+* = AWS asks for fewer calls; all that your account runs there shares them
 RequestLimitExceeded Throttling ThrottlingException ThrottledException TooManyRequestsException =
 EC2ThrottledException SlowDown ConcurrentTagAccess ConcurrentModification =
 [unclear]
+* = AWS had a failure of its own; health.aws.amazon.com shows whether it lasts
 InternalError InternalFailure InternalServerError ServiceUnavailable ServiceUnavailableException =
 Unavailable RequestTimeout RequestTimeoutException Server.InternalError =
 [capacity]
+* =
+  AWS has none of these to give in that zone at the moment; more types in `cluster.instance_type`,
+  more `cluster.subnets` or another region may have some
 InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity =
 InsufficientCapacity =
 ReservationCapacityExceeded =
@@ -118,6 +123,7 @@ AuthFailure.ServiceLinkedRoleCreationNotPermitted =
   made once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com
 OperationNotPermitted = AWS does not permit it, perhaps because of termination protection
 [refused]
+* = AWS does not take the request
 InvalidParameterValue = AWS does not take a value of `[cluster]`; change the one that it names here
 InvalidParameterCombination =
   AWS does not take these values of `[cluster]` together; change one that it names here
@@ -143,51 +149,44 @@ InvalidBlockDeviceMapping = the disk cannot be made so; check `cluster.volume_gb
 MissingInput = AWS misses a parameter; without `cluster.subnets` the region needs a default network
 VPCIdNotSpecified DefaultVpcDoesNotExist =
   there is no default network in this region; give `cluster.subnets`
+[unknown]
+* = AWS refused, with a code that seerd does not know
 """
-"""For each kind, its codes with the advice to the user; none: the kind's own text."""
+"""For each kind, its codes with the advice to the user; none: the kind's own text, that of `*`."""
 
-MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
-    (
-        "AuthFailure",
-        "Not authorized for images",
-        ErrorKind.REFUSED,
-        "the image is not shared with your account; check `cluster.image`, or have it shared",
-    ),
-    (
-        "OptInRequired",
-        "Marketplace",
-        ErrorKind.REFUSED,
-        "the image is sold on AWS Marketplace; accept its terms there, or change `cluster.image`",
-    ),
-    (
-        "InvalidParameterCombination",
-        "not eligible for Free Tier",
-        ErrorKind.REFUSED,
-        "your account is on AWS's free plan, which has no such instances; upgrade the plan",
-    ),
-    (
-        "AccessDenied",
-        "perform: kms:",
-        ErrorKind.DENIED,
-        (
-            "the bucket is encrypted with a key that your credentials may not use; permit what AWS "
-            "names, on that key"
-        ),
-    ),
-)
+_BY_WORDS = """
+[refused]
+AuthFailure Not authorized for images =
+  the image is not shared with your account; check `cluster.image`, or have it shared
+OptInRequired Marketplace =
+  the image is sold on AWS Marketplace; accept its terms there, or change `cluster.image`
+InvalidParameterCombination not eligible for Free Tier =
+  your account is on AWS's free plan, which has no such instances; upgrade the plan
+[denied]
+AccessDenied perform: kms: =
+  the bucket is encrypted with a key that your credentials may not use; permit what AWS names, on
+  that key
+"""
 """Codes that mean something else when AWS's message has these words."""
 
-_table = ConfigParser(delimiters=("=",), interpolation=None)
-_table.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their capitals
-_table.read_string(_TABLE.replace("{LOG_IN}", LOG_IN))
-_ROWS = [
-    (code, ErrorKind(kind), " ".join(text.split()))
-    for kind in _table.sections()
-    for codes, text in _table[kind].items()
-    for code in codes.split()
-]
-KIND_OF = {code: kind for code, kind, _ in _ROWS}
+
+def _rows(table: str) -> list[tuple[str, ErrorKind, str]]:
+    parser = ConfigParser(delimiters=("=",), interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their capitals
+    parser.read_string(table.replace("{LOG_IN}", LOG_IN))
+    return [
+        (codes, ErrorKind(kind), " ".join(text.split()))
+        for kind in parser.sections()
+        for codes, text in parser[kind].items()
+    ]
+
+
+_ROWS = [(code, kind, text) for codes, kind, text in _rows(_TABLE) for code in codes.split()]
+KIND_OF = {code: kind for code, kind, _ in _ROWS if code != "*"}
 _TEXT_OF = {code: text for code, _, text in _ROWS}
+_DEFAULTS = {kind: text for code, kind, text in _ROWS if code == "*"}
+MEANT = [(key.split(maxsplit=1), kind, text) for key, kind, text in _rows(_BY_WORDS)]
+"""Code and words, kind and text of each row of `_BY_WORDS`."""
 
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _LOST = (
@@ -200,22 +199,25 @@ _LOST = (
     TimeoutError,
 )
 
-SETUP: dict[type[Exception], str] = {
-    boto.NoCredentialsError: (
-        "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set "
-        "AWS_PROFILE"
-    ),
-    boto.PartialCredentialsError: (
-        "the AWS credentials are incomplete; set both the access key and the secret key"
-    ),
-    boto.CredentialRetrievalError: f"the AWS credentials could not be had; {LOG_IN}",
-    boto.TokenRetrievalError: f"the SSO session has ended; {LOG_IN}",
-    boto.SSOError: f"the SSO session has ended; {LOG_IN}",
-    boto.ProfileNotFound: "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
-    boto.NoRegionError: "no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION",
-    boto.ParamValidationError: "a value in the spec does not fit",
+_SETUP = """
+[credentials]
+NoCredentialsError =
+  there are no AWS credentials here; run `aws configure` or `aws sso login`, or set AWS_PROFILE
+PartialCredentialsError =
+  the AWS credentials are incomplete; set both the access key and the secret key
+CredentialRetrievalError = the AWS credentials could not be had; {LOG_IN}
+TokenRetrievalError SSOError = the SSO session has ended; {LOG_IN}
+ProfileNotFound = there is no such AWS profile; check AWS_PROFILE and ~/.aws/config
+NoRegionError = no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION
+[refused]
+ParamValidationError = a value in the spec does not fit
+"""
+"""What botocore finds wrong before AWS is asked, by the names of its exceptions."""
+SETUP = {
+    getattr(boto, name): (kind, text)
+    for names, kind, text in _rows(_SETUP)
+    for name in names.split()
 }
-"""What botocore finds wrong before AWS is asked."""
 
 
 def explained(error: Exception, doing: str) -> AwsError:
@@ -224,10 +226,8 @@ def explained(error: Exception, doing: str) -> AwsError:
         return _answered(error, doing)
     name = type(error).__name__
     why = (str(error).strip().splitlines() or [name])[0][:300]
-    for setup, text in SETUP.items():
+    for setup, (kind, text) in SETUP.items():
         if isinstance(error, setup):
-            is_spec = setup is boto.ParamValidationError
-            kind = ErrorKind.REFUSED if is_spec else ErrorKind.CREDENTIALS
             return AwsError(f"{doing}: {text} ({why})", kind, name)
     if isinstance(error, _NEVER_SENT):
         return AwsError(f"{doing}: AWS cannot be reached ({why})", ErrorKind.THROTTLED, name)
@@ -257,19 +257,7 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
     text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
     # EC2 appends an encoded blob to a denied call: hundreds of characters for machines.
     said = message.partition("Encoded authorization failure message")[0].strip()[:500]
-    for its_code, words, its_kind, its_text in MEANT:
+    for (its_code, words), its_kind, its_text in MEANT:
         if its_code == code and words in message:
             kind, text = its_kind, its_text
     return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said, status)
-
-
-_DEFAULTS = {
-    ErrorKind.CAPACITY: (
-        "AWS has none of these to give in that zone at the moment; more types in "
-        "`cluster.instance_type`, more `cluster.subnets` or another region may have some"
-    ),
-    ErrorKind.THROTTLED: "AWS asks for fewer calls; all that your account runs there shares them",
-    ErrorKind.UNCLEAR: "AWS had a failure of its own; health.aws.amazon.com shows whether it lasts",
-    ErrorKind.REFUSED: "AWS does not take the request",
-    ErrorKind.UNKNOWN: "AWS refused, with a code that seerd does not know",
-}

@@ -6,8 +6,6 @@ with the tag `seerd:run` where EC2 can do that
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +23,6 @@ SPOT_SERVICE, SPOT_ROLE = "spot.amazonaws.com", "AWSServiceRoleForEC2Spot"
 """The role for spot instances, which an account has from its first spot request on
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html).
 """
-
-_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z]+)")
 
 Statement = dict[str, Any]
 
@@ -101,8 +97,8 @@ def _launching(needs: Needs) -> list[Statement]:
     image = "*" if needs.image.startswith("ssm:") else needs.image
     used = [
         _ec2(needs, "image", image, account=""),
-        *_named(needs, "subnet", needs.subnets),
-        *_named(needs, "security-group", needs.groups),
+        *(_ec2(needs, "subnet", name) for name in needs.subnets or ("*",)),
+        *(_ec2(needs, "security-group", name) for name in needs.groups or ("*",)),
         *([_ec2(needs, "key-pair", needs.key)] if needs.key else []),
     ]
     own_tag = {"StringLike": {f"aws:RequestTag/{RUN}": "*"}}
@@ -175,10 +171,6 @@ def partition(region: str) -> str:
     return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(area, "aws")
 
 
-def _named(needs: Needs, kind: str, names: Sequence[str]) -> list[str]:
-    return [_ec2(needs, kind, name) for name in names or ("*",)]
-
-
 def _ec2(needs: Needs, kind: str, name: str, account: str | None = None) -> str:
     owner = needs.account if account is None else account
     return f"arn:{partition(needs.region)}:ec2:{needs.region}:{owner}:{kind}/{name}"
@@ -193,12 +185,6 @@ def _allow(
 ) -> Statement:
     statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
     return statement | ({"Condition": condition} if condition else {})
-
-
-def denied_action(text: str, asked: str) -> str:
-    """Return the permission that a refusal names, perhaps only that to tag; else `asked`."""
-    match = _ACTION.search(text)
-    return match[1] if match else asked
 
 
 async def has_spot_role(cloud: Cloud) -> bool:

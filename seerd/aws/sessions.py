@@ -22,6 +22,7 @@ WRITTEN: dict[str, Callable[[Path], bytes]] = {
 }
 """How the files of models are read, by the end of their names."""
 PACKED = ("operations", "shapes")
+_plain = msgspec.json.decode
 
 
 def session(region: str | None = None) -> Any:
@@ -84,10 +85,6 @@ def _packed(written: msgspec.Raw | bytes) -> _Packed:
     return _Packed(
         (name, msgspec.json.encode(_undocumented(_plain(part)))) for name, part in parts.items()
     )
-
-
-def _plain(written: msgspec.Raw | bytes) -> Any:
-    return msgspec.json.decode(written)
 
 
 def _undocumented(part: Any) -> Any:

@@ -147,6 +147,7 @@ class Provider(Protocol):
 
     def journal(self, instance: str) -> Path | None:
         """Return the agent's journal if it is a file of this machine, by its clock; else None."""
+        return None
 
     def address(self, instance: str) -> str:
         """Return the address at which other instances reach this one."""
@@ -159,21 +160,19 @@ class Provider(Protocol):
         """
 
     async def loss(self) -> Loss:
-        """Wait for the next instance that is gone. May wait for ever."""
+        """Wait for the next instance that is gone: for ever if instances cannot vanish unnoticed by
+        the conversation with their agents.
+        """
+        import asyncio  # only a daemon waits; commands that read a run do not need it
+
+        forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
+        return await forever
 
     async def leftovers(self) -> Leftovers:
         """Return what remains of the run: instances and volumes."""
 
     async def close(self) -> None:
         """Close all connections; ends nothing."""
-
-
-async def never() -> Loss:
-    """Wait for ever: the `loss` of a provider whose instances cannot vanish."""
-    import asyncio  # only a daemon waits; commands that read a run do not need it
-
-    forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
-    return await forever
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,22 +56,17 @@ def build_agent(to: Path) -> None:
     if zipfile.is_zipfile(kept):
         shutil.copyfile(kept, to)
         return
-    _write(to, modules, others)
-    if not sys.dont_write_bytecode:
-        with contextlib.suppress(OSError):  # where Python may not write either
-            part = kept.with_name(f"{kept.name}.{os.getpid()}")
-            shutil.copyfile(to, part)
-            part.replace(kept)
-
-
-def _write(to: Path, modules: dict[str, bytes], others: dict[str, bytes]) -> None:
-    """Write the modules as source and compiled, with which the same Python starts much faster."""
     with zipfile.ZipFile(to, "w") as bundle:
         for name, source in modules.items():
             _add(bundle, name, source)
             _add(bundle, f"{name}c", _compiled(source, name))
         for name, source in others.items():
             _add(bundle, name, source)
+    if not sys.dont_write_bytecode:
+        with contextlib.suppress(OSError):  # where Python may not write either
+            part = kept.with_name(f"{kept.name}.{os.getpid()}")
+            shutil.copyfile(to, part)
+            part.replace(kept)
 
 
 def _modules() -> dict[str, bytes]:

@@ -4,16 +4,22 @@ permission has IAM's name, and is a problem only if a run needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from seerd.backends.base import Machine, Quote
+from seerd.errors import SeerdError
 from seerd.spec.spec import Spec
+from seerd.spec.values import Data
+from seerd.stores.base import Trouble
+from seerd.stores.by_address import by_address
 
 Level = Literal["ok", "warning", "problem"]
 POLICY = "`seerd doctor SPEC --policy` prints what must be allowed"
+_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,37 @@ class Case:
     # plans with what is offered (None: what is known without asking); returns the plan's peak,
     # None without a plan, and the finding about it
     peak: Callable[[Quote | None], tuple[Peak | None, Finding]]
+
+
+def denied_action(text: str, asked: str) -> str:
+    """Return the permission that a refusal names, perhaps only that to tag; else `asked`."""
+    match = _ACTION.search(text)
+    return match[1] if match else asked
+
+
+async def store_findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:
+    """Check store (empty: none) and data; `region` None: the environment's."""
+    if not store or not by_address(store).by_urls:
+        return []
+    well = f"{store} can be written, read, listed and cleared, in parts too"
+    try:
+        results = [_finding("store", await by_address(store).troubles(region), well)]
+    except SeerdError as error:
+        results = [Finding("store", "problem", str(error))]
+    for source in dict.fromkeys(item.source for item in data):
+        troubles = await by_address(source).data_troubles(region)
+        results.append(_finding(f"data {source}", troubles, "it can be listed and read"))
+    return results
+
+
+def _finding(check: str, troubles: Sequence[Trouble], well: str) -> Finding:
+    if not troubles:
+        return Finding(check, "ok", well)
+    denied = [trouble for trouble in troubles if trouble.action]
+    missing = tuple(
+        dict.fromkeys(denied_action(trouble.what, trouble.action) for trouble in denied)
+    )
+    words = next((f"; AWS says: {trouble.said}" for trouble in denied if trouble.said), "")
+    causes = [trouble.what for trouble in troubles if not trouble.action]
+    causes += [f"not permitted: {', '.join(missing)}{words}"] if missing else []
+    return Finding(check, "problem", "; ".join(causes), POLICY if missing else "", missing)

@@ -24,7 +24,7 @@ import typer
 from seerd import ami
 from seerd.agent.arguments import fixed_environment
 from seerd.agent.needs import needs_torch
-from seerd.aws import imaging, types
+from seerd.aws import images, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.instances import NAME, OWNER, RUN
 from seerd.backends.backend import FREE_BYTES
@@ -193,7 +193,7 @@ async def _built(planned: ImagePlan, folder: Path, say: Callable[[str], None]) -
         if not kind.gpus:
             why = f"{kind.name} has no GPU, so the driver could not be checked on it"
             raise UsageError(f"{why}; give another --instance-type")
-        for made in await imaging.named(cloud, planned.name):
+        for made in await images.named(cloud, planned.name):
             why = f"there is an image {made.image} of the name {planned.name!r} already"
             raise UsageError(f"{why}; give another --name")
         settings = settings_of(
@@ -254,7 +254,7 @@ class _Build:
             await self._script("clean.sh")
             await self.bench.forget(self.instance)
             image = await self._image()
-            made = await imaging.wait(self.cloud, image, max(60.0, self.end - wall()), self.say)
+            made = await images.wait(self.cloud, image, max(60.0, self.end - wall()), self.say)
         except BaseException as error:
             raise await to_its_end(self._undone(error)) from error
         return await to_its_end(self._done(made))
@@ -357,14 +357,14 @@ class _Build:
         planned = self.planned
         self.say(f"imaging: {self.instance} is shut down for minutes, by the size of its disk")
         tags = {"Name": planned.name, RUN: planned.run, NAME: planned.spec.name}
-        wanted = imaging.Wanted(
+        wanted = images.Wanted(
             self.instance,
             planned.name,
             f"seerd image build: {planned.spec.name}, from {planned.base}"[:255],
             {**planned.cluster.tags, **tags, OWNER: planned.owner[:256]},
         )
         # If this is cancelled, the call may still make an image, which must be removed then.
-        call = asyncio.create_task(imaging.create(self.cloud, wanted))
+        call = asyncio.create_task(images.create(self.cloud, wanted))
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
@@ -383,7 +383,7 @@ class _Build:
             else:
                 span = self.span
             notes += [self._ran(span)] if span.since is not None else []
-            removed = await imaging.remove(self.cloud, self.planned.run)
+            removed = await images.remove(self.cloud, self.planned.run)
             if removed:
                 notes.append(f"removed what there was of the image: {', '.join(removed)}")
             left = await self.provider.leftovers()
@@ -403,7 +403,7 @@ class _Build:
         ran = f"ran for {format_duration(round(seconds))}{price}"
         return f"{self.instance or 'the instance'} {ran}, and was terminated"
 
-    async def _done(self, made: imaging.MadeImage) -> Built:
+    async def _done(self, made: images.MadeImage) -> Built:
         """Give the instance back, and return the image."""
         planned = self.planned
         try:

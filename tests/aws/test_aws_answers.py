@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from seerd.aws import cloud as clouds
 from seerd.aws import (
     identity,
     images,
-    imaging,
     instances,
-    lanes,
     network,
     policy,
     prices,
@@ -27,14 +26,15 @@ from seerd.aws import (
 )
 from seerd.aws.cloud import Cloud, Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.aws.imaging import MadeImage, Wanted
+from seerd.aws.images import MadeImage, Wanted
 from seerd.aws.instances import EndedInstance, SeenInstance, Volume
 from seerd.aws.network import Rule, SecurityGroup, Subnet
 from seerd.aws.prices import Price
 from seerd.aws.quotas import Quota
 from seerd.aws.types import Ec2Type
 from seerd.backends.base import Found, Left
-from seerd.backends.ec2.sweeping import Ec2Sweeper, instances_of
+from seerd.backends.ec2.sweeping import Ec2Sweeper
+from seerd.backends.examining import denied_action
 from seerd.planner.clouds import INSTANCE_TYPES
 from tests.aws.scripted import cloud_of, played, raised
 from tests.faults.ec2 import refusal
@@ -49,7 +49,7 @@ def dice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits before repetitions are as long as they can be."""
     longest = random.Random()
     longest.uniform = lambda least, most: most  # type: ignore[method-assign]
-    monkeypatch.setattr(lanes, "_dice", longest)
+    monkeypatch.setattr(clouds, "_dice", longest)
 
 
 # ------------------------------------------------------------ calls and their repetition
@@ -334,7 +334,7 @@ def test_what_was_left_behind_is_told_oldest_first_and_what_ends_apart() -> None
         {"Name": "tag-key", "Values": ["seerd:run"]},
     ]
     assert [request["Filters"] for _, request in script.calls] == [filters, filters]
-    assert played(instances_of(cloud, ME))[0] == [old, young]
+    assert played(Ec2Sweeper.find_instances(cloud, ME))[0] == [old, young]
 
 
 @pytest.mark.parametrize("length", [255, 256, 257, 300])
@@ -345,7 +345,7 @@ def test_the_owner_s_tag_is_as_long_as_ec2_takes(length: int) -> None:
             "Reservations": [{"Instances": [row("i-1", 0, Tags=owned(owner[:256]))]}]
         }
     )
-    assert len(played(instances_of(cloud, owner))[0]) == 1
+    assert len(played(Ec2Sweeper.find_instances(cloud, owner))[0]) == 1
     values = script.calls[0][1]["Filters"][0]["Values"]
     assert values == [owner[:256]]
 
@@ -623,8 +623,8 @@ def test_types_that_ec2_lists_no_more_are_as_aws_s_page_has_them() -> None:
 
 def test_the_permission_that_a_refusal_names_is_the_one_that_is_lacking() -> None:
     text = "You are not authorized to perform: ec2:CreateTags on resource: x"
-    assert policy.denied_action(text, "ec2:RunInstances") == "ec2:CreateTags"
-    assert policy.denied_action("no", "ec2:RunInstances") == "ec2:RunInstances"
+    assert denied_action(text, "ec2:RunInstances") == "ec2:CreateTags"
+    assert denied_action("no", "ec2:RunInstances") == "ec2:RunInstances"
 
 
 def test_whether_the_role_for_spot_is_there() -> None:
@@ -878,23 +878,23 @@ def test_an_image_is_made_once_and_looked_for_where_the_answer_was_lost() -> Non
         create_image=[BUSY, {"ImageId": "ami-1"}, BROKEN],
         describe_images=[{"Images": []}, {"Images": [made("pending")]}],
     )
-    assert played(imaging.create(cloud, WANTED)) == ("ami-1", pytest.approx(0.2))
+    assert played(images.create(cloud, WANTED)) == ("ami-1", pytest.approx(0.2))
     assert script.calls == [
         ("create_image", ASKED),
         ("describe_images", BY_RUN),
         ("create_image", ASKED),
     ]
-    assert played(imaging.create(cloud, WANTED)) == ("ami-1", pytest.approx(0.2))
+    assert played(images.create(cloud, WANTED)) == ("ami-1", pytest.approx(0.2))
     assert script.operations[3:] == ["create_image", "describe_images"]
     cloud, script = cloud_of(create_image=DENIED)
-    error, at = played(raised(imaging.create(cloud, WANTED)))
+    error, at = played(raised(images.create(cloud, WANTED)))
     assert isinstance(error, AwsError)
     assert (at, script.operations) == (0.0, ["create_image"])
 
 
 def test_an_image_that_cannot_be_made_is_given_up_after_two_minutes() -> None:
     cloud, script = cloud_of(create_image=BROKEN, describe_images={"Images": []})
-    error, at = played(raised(imaging.create(cloud, WANTED)))
+    error, at = played(raised(images.create(cloud, WANTED)))
     assert isinstance(error, AwsError)
     tries = [
         when
@@ -922,7 +922,7 @@ def test_an_image_is_waited_for_and_its_progress_told_when_it_changes() -> None:
         ],
         describe_snapshots=snapshots,
     )
-    image, at = played(imaging.wait(cloud, "ami-1", 60.0, told.append))
+    image, at = played(images.wait(cloud, "ami-1", 60.0, told.append))
     assert image == MadeImage("ami-1", "seerd-x", "available", "ok", ("snap-1", "snap-2"))
     assert told == [
         "the image ami-1 is pending",
@@ -938,7 +938,7 @@ def test_an_image_is_waited_for_and_its_progress_told_when_it_changes() -> None:
 
 def test_an_image_is_looked_at_every_ten_seconds_until_its_time_is_up() -> None:
     cloud, script = cloud_of(describe_images={"Images": [made("pending")]})
-    error, at = played(raised(imaging.wait(cloud, "ami-1", 100.0, lambda text: None)))
+    error, at = played(raised(images.wait(cloud, "ami-1", 100.0, lambda text: None)))
     assert isinstance(error, AwsError)
     assert str(error) == "the image ami-1 was not available after 100s"
     assert (error.kind, error.code) == (ErrorKind.UNCLEAR, "Image")
@@ -951,7 +951,7 @@ def test_an_image_is_looked_at_every_ten_seconds_until_its_time_is_up() -> None:
 def test_an_image_that_failed_is_not_waited_for(state: str) -> None:
     for more, why in (({}, "AWS does not say why"), ({"StateReason": {"Message": "disk"}}, "disk")):
         cloud, _ = cloud_of(describe_images={"Images": [made(state, **more)]})
-        error, at = played(raised(imaging.wait(cloud, "ami-1", 60.0, lambda text: None)))
+        error, at = played(raised(images.wait(cloud, "ami-1", 60.0, lambda text: None)))
         assert isinstance(error, AwsError)
         assert (str(error), at) == (f"the image ami-1 is {state}: {why}", 0.0)
         assert (error.kind, error.code) == (ErrorKind.REFUSED, "Image")
@@ -965,7 +965,7 @@ def test_an_image_is_removed_with_its_snapshots_though_some_are_gone() -> None:
         deregister_image=refusal("InvalidAMIID.Unavailable", 400),
         delete_snapshot=[{}, gone, {}],
     )
-    removed, _ = played(imaging.remove(cloud, "b1"))
+    removed, _ = played(images.remove(cloud, "b1"))
     assert removed == ["ami-1", "snap-1", "snap-2", "snap-3"]
     assert script.calls == [
         ("describe_images", BY_RUN),
@@ -978,10 +978,10 @@ def test_an_image_is_removed_with_its_snapshots_though_some_are_gone() -> None:
         describe_snapshots={"Snapshots": []},
         deregister_image=DENIED,
     )
-    error, _ = played(raised(imaging.remove(cloud, "b1")))
+    error, _ = played(raised(images.remove(cloud, "b1")))
     assert isinstance(error, AwsError)
     assert error.kind is ErrorKind.DENIED
-    assert played(imaging.named(cloud, "n"))[0] == [MadeImage("ami-1", "n", "available", "", ())]
+    assert played(images.named(cloud, "n"))[0] == [MadeImage("ami-1", "n", "available", "", ())]
     assert script.calls[-1][1] == {
         "Owners": ["self"],
         "Filters": [{"Name": "name", "Values": ["n"]}],

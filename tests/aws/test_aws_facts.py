@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.aws import identity, images, prices, quotas, types
-from seerd.aws.cloud import Cloud
+from seerd.aws.cloud import LONGEST_S, Bucket, Cloud, longest_wait_s
 from seerd.aws.errors import AwsError, ErrorKind, explained, kind_of
 from seerd.aws.images import Image
-from seerd.aws.lanes import LONGEST_S, Retries, longest_wait_s
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.errors import CloudError
 from tests.aws.front import REGION, Fault, Front, front
@@ -223,10 +222,10 @@ def test_whatever_aws_says_there_is_a_message_of_a_decent_length(
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=200))
 def test_repetitions_keep_to_their_rate_however_many_ask(gaps: list[float]) -> None:
-    retries, now, starts = Retries(burst=5.0, per_s=2.0), 0.0, []
+    retries, now, starts = Bucket(5.0, 2.0), 0.0, []
     for gap in gaps:
         now += gap
-        starts.append(now + retries._take(now))
+        starts.append(now + retries.take(now))
     for first in range(len(starts)):
         for last in range(first, len(starts)):
             assert last - first + 1 <= 5.0 + 2.0 * (starts[last] - starts[first]) + 1.0 + 1e-6

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.testbed.rig.buckets import Buckets
+from seerd.aws.cloud import LIMITS, SLOWER, SLOWEST, Bucket, CallLanes, Lane
 from seerd.aws.errors import ErrorKind
-from seerd.aws.lanes import LIMITS, SLOWER, SLOWEST, Bucket, CallLanes, Lane
 
 EC2S = {"run_instances": "RunInstances", "describe_instances": "DescribeInstances"}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seerd.aws import lanes
+from seerd.aws import cloud as clouds
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import seen
 from seerd.backends.base import Loss, Span
@@ -35,7 +35,7 @@ def dice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits before repetitions are as long as they can be."""
     longest = random.Random()
     longest.uniform = lambda least, most: most  # type: ignore[method-assign]
-    monkeypatch.setattr(lanes, "_dice", longest)
+    monkeypatch.setattr(clouds, "_dice", longest)
 
 
 def row(name: str, state: str, token: str = "2.0", run: str = "r1", **more: Any) -> dict[str, Any]:

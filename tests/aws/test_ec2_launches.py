@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seerd.aws import lanes
+from seerd.aws import cloud as clouds
 from seerd.backends.base import Launched, Leftovers, Span
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
@@ -42,7 +42,7 @@ def dice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits before repetitions are as long as they can be."""
     longest = random.Random()
     longest.uniform = lambda least, most: most  # type: ignore[method-assign]
-    monkeypatch.setattr(lanes, "_dice", longest)
+    monkeypatch.setattr(clouds, "_dice", longest)
 
 
 Scenario = Callable[[Ec2Provider, Script, Door], Awaitable[None]]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.backends.ec2.places import REMEMBERED_S, DryPlaces, LaunchPlaces
-from seerd.backends.ec2.request import Candidate
+from seerd.backends.ec2.request import REMEMBERED_S, Candidate, DryPlaces, LaunchPlaces
 
 T = 1_000_000.0
 A, B = (Candidate("g4dn.xlarge", f"subnet-{zone}", f"us-east-1{zone}") for zone in "ab")

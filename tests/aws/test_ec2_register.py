@@ -64,18 +64,18 @@ def test_it_ran_until_ec2_says_or_until_it_was_seen_to_have_ended() -> None:
     ):
         register = Register()
         launched(register)
-        news = register.observe(
+        losses, _ = register.observe(
             [seen("i-1", "terminated", ended_at=ended_at)], T + 20, T + 20.1, nobody
         )
-        assert [loss.span for loss in news.losses] == [Span(T + 2, until)]
+        assert [loss.span for loss in losses] == [Span(T + 2, until)]
 
 
 def test_silence_is_no_loss_for_a_minute_and_then_it_is_since_it_began() -> None:
     register = Register()
     launched(register)
-    assert register.observe([], T + 10, T + 10.1, nobody).losses == []
-    assert register.observe([], T + 3 + FORGET_S, T + 3 + FORGET_S, nobody).losses == []
-    (loss,) = register.observe([], T + 4 + FORGET_S, T + 4 + FORGET_S, nobody).losses
+    assert register.observe([], T + 10, T + 10.1, nobody)[0] == []
+    assert register.observe([], T + 3 + FORGET_S, T + 3 + FORGET_S, nobody)[0] == []
+    (loss,) = register.observe([], T + 4 + FORGET_S, T + 4 + FORGET_S, nobody)[0]
     assert loss.span == Span(T + 2, T + 10)
 
 
@@ -90,19 +90,19 @@ def test_what_failed_to_start_cost_nothing() -> None:
 def test_what_is_stopped_is_lost_and_has_to_be_ended() -> None:
     register = Register()
     launched(register)
-    news = register.observe([seen("i-1", "stopped")], T + 5, T + 5, nobody)
-    assert news.strays == ["i-1"]
-    assert "stopped it" in news.losses[0].why
-    assert register.observe([seen("i-1", "stopped")], T + 6, T + 6, nobody).strays == []
+    losses, strays = register.observe([seen("i-1", "stopped")], T + 5, T + 5, nobody)
+    assert strays == ["i-1"]
+    assert "stopped it" in losses[0].why
+    assert register.observe([seen("i-1", "stopped")], T + 6, T + 6, nobody)[1] == []
 
 
 def test_a_stranger_is_ended_once_unless_its_launch_waits_for_it() -> None:
     register = Register()
     stranger = seen("i-9", "running", token="9.0")
-    assert register.observe([stranger], T, T, lambda token: token == "9.0").strays == []
-    assert register.observe([stranger], T, T, nobody).strays == ["i-9"]
-    assert register.observe([stranger], T, T, nobody).strays == []
-    assert register.observe([seen("i-8", "terminated")], T, T, nobody).strays == []
+    assert register.observe([stranger], T, T, lambda token: token == "9.0")[1] == []
+    assert register.observe([stranger], T, T, nobody)[1] == ["i-9"]
+    assert register.observe([stranger], T, T, nobody)[1] == []
+    assert register.observe([seen("i-8", "terminated")], T, T, nobody)[1] == []
 
 
 def test_every_known_reason_is_told_in_words() -> None:
@@ -139,7 +139,7 @@ def test_any_answers_in_any_order(
         now += later_s
         ended_at = None if ended is None else now + ended
         rows = [] if state == "absent" else [seen("i-1", state, ended_at=ended_at)]
-        losses += register.observe(rows, now - 0.005, now, nobody).losses
+        losses += register.observe(rows, now - 0.005, now, nobody)[0]
         if before[1] is not None:
             assert (entry.span, entry.until) == before, "an end is final"
         if state in ENDING:

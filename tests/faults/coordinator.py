@@ -23,11 +23,10 @@ import msgspec
 
 from seerd import clock
 from seerd.agent.protocol import Expected, Job
-from seerd.aws import lanes
+from seerd.aws import cloud as clouds
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
-from seerd.backends.ssh.site import SentSources
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.lifecycle import RunPhase
@@ -191,7 +190,7 @@ class Coordinator:
         if self.left_at is not None:
             self._absent.append((self.left_at, now))
             self.left_at = None
-        lanes._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
+        clouds._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
         loop = self.loop = Loop(self.shared.timeline, self._before_step)
         self._loops.append(loop)
         with loop.running():
@@ -439,6 +438,7 @@ class Coordinator:
         several = facts if self.state is None else self.state.facts
         jobs, door = [_job(one.mode, one.id) for one in several.jobs], self._door
         door.jobs = lambda: [job.id for job in jobs]
+        door.machine = provider.machine
         return RunEnvironment(
             provider,
             store,
@@ -450,7 +450,7 @@ class Coordinator:
             rented=True,
             expected=Expected(0, 1, torch=True),
             jobs=jobs,
-            sources=SentSources(provider, door),  # type: ignore[arg-type]
+            sources=door,  # type: ignore[arg-type]
             inbox=self._inbox,
             until=lambda: provider._settings.hard_end,
             prolong=lambda deadline: provider.prolong(

@@ -197,7 +197,9 @@ class Host:
 
 
 class Door:
-    """The way of one daemon process into machines: `seerd.backends.ec2.flight.Door`."""
+    """The way of one daemon process into machines: `seerd.backends.ec2.flight.InstanceAccess`."""
+
+    machine: Callable[[str], Address]
 
     def __init__(self, hosts: dict[str, Host], shared: Shared, loop: Loop) -> None:
         self.lease_s: Callable[[], float] = unlimited
@@ -216,17 +218,21 @@ class Door:
                     f"{machine.name} could not be reached over SSH within {patience_s:.0f}s"
                 )
             await asyncio.sleep(self._shared.chance.lasts("tries again", 0.5, 3.0))
-        await self.send(machine)
+        await self._push(machine, self.jobs())
         self._hosts[machine.name].agent_here(self.lease_s())
 
-    async def send(self, machine: Address) -> None:
+    async def send(self, instance: str) -> None:
         """Send it the sources of the jobs that share the run now. Raises `ProviderError`."""
-        await self._push(machine, self.jobs())
+        await self._push(self.machine(instance), self.jobs())
 
-    def with_one_more(self, job: str) -> Callable[[Address], Awaitable[None]]:
+    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
         """The same with one more."""
         jobs = [*self.jobs(), job]
-        return lambda machine: self._push(machine, jobs)
+
+        async def send(instance: str) -> None:
+            await self._push(self.machine(instance), jobs)
+
+        return send
 
     async def _push(self, machine: Address, jobs: Sequence[str]) -> None:
         if machine.name in self._hosts and set(jobs) <= self._hosts[machine.name].sources:

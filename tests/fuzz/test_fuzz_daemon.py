@@ -38,7 +38,7 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span
 from seerd.clock import unlimited
 from seerd.core.asking import outlined
 from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted, TrialExited
@@ -186,7 +186,7 @@ class Machines:
         return Span()
 
     async def loss(self) -> Loss:
-        return await never()
+        return await asyncio.get_running_loop().create_future()
 
     async def leftovers(self) -> Leftovers:
         return Leftovers()

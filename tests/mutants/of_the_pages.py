@@ -152,9 +152,9 @@ PROMISED = (
     Mutant(
         "instances have a key pair that nobody has asked for",
         "without `cluster.key` nobody but the run gets in",
-        "ec2.request._optional",
-        "{'KeyName': settings.key} if settings.key else {}",
-        "{'KeyName': settings.key or 'seerd'}",
+        "run_instances",
+        "if settings.key:\n    request['KeyName'] = settings.key",
+        "request['KeyName'] = settings.key or 'seerd'",
         ("tests/aws/test_ec2_provider.py",),
     ),
     Mutant(

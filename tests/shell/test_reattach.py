@@ -21,7 +21,7 @@ from seerd.agent.host import boot_id
 from seerd.agent.journal import AgentJournal
 from seerd.agent.protocol import VERSION, Exited, Hello, Reported, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
-from seerd.backends.base import Adopted, Connection, Loss, never
+from seerd.backends.base import Adopted, Connection, Loss
 from seerd.backends.local import provider as local
 from seerd.backends.local.provider import LocalProvider
 from seerd.clock import RunClock, unlimited, wall
@@ -58,7 +58,7 @@ class Mute:
     def journal(self, instance: str) -> None: ...
 
     async def loss(self) -> Loss:
-        return await never()
+        return await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         pass

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seerd.stores.s3.rights import Trouble, check_data, check_store
+from seerd.stores.s3.store import Trouble, check_data, check_store
 from tests.s3front import Fault, Front, Request, refuse
 
 

@@ -18,8 +18,8 @@ from seerd.agent.protocol import MAX_LINE, VERSION, Download, Downloads
 from seerd.agent.wire import encode
 from seerd.backends import bundle
 from seerd.backends.ssh import remote
-from seerd.backends.ssh.connecting import RemoteMachine
-from seerd.backends.ssh.remote import AgentOptions, Patience, _named, _unpacked
+from seerd.backends.ssh.connecting import Patience, RemoteMachine
+from seerd.backends.ssh.remote import AgentOptions, _named, _unpacked
 from seerd.planner.model import Report
 from seerd.shell.policy_main import KnownTrial, TrialNews
 from seerd.shell.translate import chunks

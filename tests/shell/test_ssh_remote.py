@@ -34,6 +34,7 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Printed
 from seerd.backends.bundle import build_agent
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import ProviderError
@@ -205,23 +206,25 @@ def test_one_more_job_s_source_comes_to_those_that_run_and_what_was_refused_come
 
     async def work(remote: Remote) -> None:
         remote.jobs = lambda: jobs
+        remote.machine = lambda _: machine
         write("one", "one")
         await remote.ready(machine, 20.0)
-        await remote.send(machine)
+        await remote.send("")
         (place.folder / "source" / "one" / "made").write_text("by a trial")
         write("two", "wrong")
-        await remote.with_one_more("two")(machine)
+        await remote.with_one_more("two")("")
         shutil.rmtree(source / "two")
-        await remote.send(machine)
+        await remote.send("")
         write("two", "right")
-        await remote.with_one_more("two")(machine)
+        await remote.with_one_more("two")("")
         jobs.append("two")
-        await remote.send(machine)
+        await remote.send("")
         received.append(remote.received(machine.name))
 
     async def later(remote: Remote) -> None:
         remote.jobs = lambda: jobs
-        await remote.send(machine)
+        remote.machine = lambda _: machine
+        await remote.send("")
         received.append(remote.received(machine.name))
 
     place.do(work)
@@ -287,17 +290,20 @@ def test_what_a_trial_prints_can_be_read_while_there_is_a_connection(place: Plac
     machine = place.server.machine()
 
     async def work(remote: Remote) -> None:
-        assert await remote.printed(machine, 0.0) is None
+        remote.machine = lambda _: machine
+        assert await remote.printed("", 0.0) is None
         await remote.ready(machine, 20.0)
-        assert await remote.printed(machine, 0.0) == ({}, 0.0, False)
+        assert await remote.printed("", 0.0) == Printed(machine.name, {}, 0.0)
         talk = Talk(place.run, await remote.connect(machine))
         await talk.hello()
         await talk.train(place.job())
         logs: dict[str, bytes] = {}
         while b"here I am" not in b"".join(logs.values()):
-            logs, until_, _ = await remote.printed(machine, 0.0) or ({}, 0.0, False)
+            printed = await remote.printed("", 0.0)
+            assert printed is not None
+            logs = dict(printed.logs)
         assert all(name.startswith("trials/t1/1/logs/") for name in logs)
-        assert time.time() - 30 < until_ < time.time()
+        assert time.time() - 30 < printed.until < time.time()
         await remote.end(machine)
 
     place.do(work)

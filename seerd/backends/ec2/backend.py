@@ -108,12 +108,14 @@ class Ec2Backend(Backend[Ec2Keys]):
 
     @staticmethod
     def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
+        from seerd.backends.bundle import agent_for
         from seerd.backends.ec2.provider import Ec2Provider
-        from seerd.backends.ssh.site import remote_of, site_of
+        from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote, site_of
 
         settings = replace(kept, hard_end=until)
         spot = settings.market == "spot"
-        remote = remote_of(files, settings.gpus, lease_s, cuda=True, rented=True, spot=spot)
+        options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
+        remote = Remote(Bundle(agent_for(files.agent), files.source), options)
         provider = Ec2Provider(settings, remote, shared=files.path.parent / "dry-places")
         return site_of(provider, remote, settings.region, provider.prolong)
 

@@ -18,9 +18,8 @@ from seerd.aws.keys import Keys
 from seerd.aws.userdata import USER, Boot, user_data
 from seerd.backends.base import Connection, Launched
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
-from seerd.backends.ec2.places import LaunchPlaces
 from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
-from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
+from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run_instances
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import wall
 from seerd.errors import LaunchError, ProviderError
@@ -47,26 +46,17 @@ ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA}
 
 
 class InstanceAccess(Protocol):
-    """The way into instances: a `Remote`, with agents, or a `Workbench`, for installing. `lease_s`
-    is that of `Provider.open`. Methods raise `ProviderError`.
+    """The way into instances: a `Remote`, with agents, which documents the methods, or a
+    `Workbench`, for installing.
     """
 
     lease_s: Callable[[], float]
 
-    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
-        """Wait until the machine can be worked with, for up to `patience_s` seconds."""
-
-    async def connect(self, machine: RemoteMachine) -> Connection:
-        """Return a byte stream to its agent."""
-
-    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """End its agent, after its trials had `grace_s` seconds to save."""
-
-    async def forget(self, name: str) -> None:
-        """Drop the connection to this instance: it is gone."""
-
-    async def close(self) -> None:
-        """Close all connections."""
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None: ...
+    async def connect(self, machine: RemoteMachine) -> Connection: ...
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None: ...
+    async def forget(self, name: str) -> None: ...
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

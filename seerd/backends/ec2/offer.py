@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seerd.backends.base import Quote
@@ -76,31 +75,13 @@ def one_size(gpus: Mapping[str, int]) -> int:
     return next(iter(gpus.values()))
 
 
-def settings_of(
-    wanted: Ec2Keys,
-    *,
-    run: str,
-    name: str,
-    owner: str,
-    gpus: int,
-    keys: Path,
-    hard_end: float,
-    **changes: Any,
-) -> Ec2Settings:
-    """Return the settings of a run's instances, without a bid. Fields that the spec has too are the
-    spec's, except those in `changes`. `keys`: the folder of the run's key pairs; `hard_end`: wall
-    clock, seconds since 1970.
+def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:
+    """Return the settings of a run's instances, without a bid: fields that the spec has too are the
+    spec's, except those in `own`, which has all others.
     """
     from seerd.backends.ec2.request import Ec2Settings
 
     names = {field.name for field in fields(Ec2Settings)}
     of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
-    own = {"instance_types": wanted.types, "boot_s": wanted.boot_s, "keys": keys}
-    return Ec2Settings(
-        run=run,
-        name=name,
-        owner=owner,
-        gpus=gpus,
-        hard_end=hard_end,
-        **{**of_spec, **own, **changes},
-    )
+    of_spec |= {"instance_types": wanted.types, "boot_s": wanted.boot_s}
+    return Ec2Settings(**{**of_spec, **own})

@@ -18,12 +18,11 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.keys import Keys
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Provider, Span
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
-from seerd.backends.ec2.places import DryPlaces, LaunchPlaces
 from seerd.backends.ec2.register import RegisterEntry, remains
-from seerd.backends.ec2.request import Ec2Settings, candidates
+from seerd.backends.ec2.request import DryPlaces, Ec2Settings, LaunchPlaces, candidates
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import LaunchError, ProviderError
@@ -37,7 +36,7 @@ SETTLE_S = 20.0
 _ID = re.compile(r"i-[0-9a-f]+")
 
 
-class Ec2Provider:
+class Ec2Provider(Provider):
     """The EC2 instances of one run: see `base.Provider`."""
 
     def __init__(
@@ -132,9 +131,6 @@ class Ec2Provider:
     def machine(self, instance: str) -> RemoteMachine:
         """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
         return machine(self._opened(), self._live(instance))
-
-    def journal(self, instance: str) -> None:
-        """Return None: it is on another machine."""
 
     def address(self, instance: str) -> str:
         """Return its private address: instances of a run reach each other inside the network."""

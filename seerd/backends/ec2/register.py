@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from seerd.aws.instances import ENDING, SeenInstance, Volume
 from seerd.backends.base import Leftovers, Loss, Span
@@ -102,15 +102,6 @@ class RegisterEntry:
         return Span(self.idle_at, None if self.until is None else max(self.until, self.idle_at))
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterNews:
-    """The changes that an answer of EC2 brought."""
-
-    # instances that are gone, though nobody gave them back
-    losses: list[Loss] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)  # ids of instances that have to be ended
-
-
 class Register:
     """All instances of the run that were ever seen or asked for."""
 
@@ -166,9 +157,10 @@ class Register:
         asked_at: float,
         now: float,
         busy: Callable[[str], bool],
-    ) -> RegisterNews:
-        """Record EC2's answer to a call at `asked_at`; return what it changes. `busy`: whether a
-        launch of this token does not know its instance yet.
+    ) -> tuple[list[Loss], list[str]]:
+        """Record EC2's answer to a call at `asked_at`. Return the instances that are gone though
+        nobody gave them back, and the ids of those that have to be ended. `busy`: whether a launch
+        of this token does not know its instance yet.
         """
         losses = [
             loss
@@ -195,7 +187,7 @@ class Register:
         ]
         for instance in halted:
             self._entries[instance].given_back = True
-        return RegisterNews(losses, [s.instance for s in strays] + halted)
+        return losses, [s.instance for s in strays] + halted
 
     def end(self, instance: str, at: float, *, before: str = "") -> None:
         """Record that EC2 has confirmed the instance's end. `before`: its state until then."""
@@ -216,7 +208,9 @@ class Register:
         entry.reason = seen.reason[0]
         entry.ran = entry.ran or seen.reason[0] not in NEVER_RAN
         if seen.state in ENDING | STOPPED:
-            return self._close(entry, _end_of(entry, seen, now), why(seen))
+            # the end of the second that EC2 names, unless that is impossible
+            at = now if seen.ended_at is None else seen.ended_at + 1.0
+            return self._close(entry, at if entry.idle_at <= at <= now else now, why(seen))
         return []
 
     def _miss(self, listed: set[str], asked_at: float, now: float) -> list[Loss]:
@@ -262,10 +256,3 @@ def why(seen: SeenInstance) -> str:
         )
     reason = REASONS.get(code)
     return f"{reason} ({code})" if reason else (text or "EC2 gives no reason")
-
-
-def _end_of(entry: RegisterEntry, seen: SeenInstance, now: float) -> float:
-    """Return the end of the second in which it ended, or `now` if that is unknown or impossible."""
-    if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
-        return now
-    return seen.ended_at + 1.0

@@ -1,22 +1,33 @@
-"""The settings of a run's instances, their places, and the RunInstances request. A launch that is
-tried again, after a lost answer or a crash, is the same request with the same ClientToken, and EC2
-launches only once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+"""The settings of a run's instances, the places where launches ask for them and which of these have
+refused, and the RunInstances request. A launch that is tried again, after a lost answer or a crash,
+is the same request with the same ClientToken, and EC2 launches only once
+(docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
 from seerd.aws.network import Subnet
+from seerd.clock import wall
 
 TAG_LENGTH = 256
+REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
+"""For how long a place that has refused is asked last, seconds. Capacity comes back by the minute,
+a type that is not offered never; a quota may have room again at once.
+"""
+MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
+"""Refusals that any run would get, whatever it would pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,15 @@ def run_instances(
     settings: Ec2Settings, token: str, candidate: Candidate, image: Image, user_data: str
 ) -> dict[str, Any]:
     """Return the arguments of RunInstances for exactly one instance."""
-    return {
+    interface: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "SubnetId": candidate.subnet,
+        "AssociatePublicIpAddress": settings.address == "public",
+        "DeleteOnTermination": True,
+    }
+    if settings.security_groups:
+        interface["Groups"] = list(settings.security_groups)
+    request = {
         "ClientToken": client_token(settings.run, token, candidate),
         "MinCount": 1,
         "MaxCount": 1,
@@ -85,9 +104,17 @@ def run_instances(
             "InstanceMetadataTags": "disabled",
         },
         "BlockDeviceMappings": _disks(settings, image),
-        "NetworkInterfaces": [_interface(settings, candidate)],
+        "NetworkInterfaces": [interface],
         "TagSpecifications": _tagged(settings, token),
-    } | _optional(settings)
+    }
+    if settings.key:
+        request["KeyName"] = settings.key
+    if settings.market == "spot":
+        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        if settings.max_usd_per_h is not None:
+            options["MaxPrice"] = f"{settings.max_usd_per_h:.4f}"
+        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+    return request
 
 
 def client_token(run: str, token: str, candidate: Candidate) -> str:
@@ -109,16 +136,6 @@ def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
     return dict(settings.tags) | {key: value[:TAG_LENGTH] for key, value in ours.items()}
 
 
-def _optional(settings: Ec2Settings) -> dict[str, Any]:
-    request: dict[str, Any] = {"KeyName": settings.key} if settings.key else {}
-    if settings.market == "spot":
-        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
-        if settings.max_usd_per_h is not None:
-            options["MaxPrice"] = f"{settings.max_usd_per_h:.4f}"
-        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
-    return request
-
-
 def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     """Return the image's disks, each encrypted and deleted with its instance. gp3 has 3,000 IOPS,
     and takes a MiB/s for every four of them
@@ -138,20 +155,99 @@ def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     return disks
 
 
-def _interface(settings: Ec2Settings, candidate: Candidate) -> dict[str, Any]:
-    interface: dict[str, Any] = {
-        "DeviceIndex": 0,
-        "SubnetId": candidate.subnet,
-        "AssociatePublicIpAddress": settings.address == "public",
-        "DeleteOnTermination": True,
-    }
-    if settings.security_groups:
-        interface["Groups"] = list(settings.security_groups)
-    return interface
-
-
 def _tagged(settings: Ec2Settings, token: str) -> list[dict[str, Any]]:
     kinds = ["instance", "volume", "network-interface"]
     kinds += ["spot-instances-request"] if settings.market == "spot" else []
     pairs = [{"Key": key, "Value": value} for key, value in tags(settings, token).items()]
     return [{"ResourceType": kind, "Tags": pairs} for kind in kinds]
+
+
+@dataclass(frozen=True, slots=True)
+class DryPlaces:
+    """The places of one market that refused a run of this user lately, as empty files with the time
+    of the last refusal. It is a hint, and there is none if files cannot be read or written.
+    """
+
+    folder: Path  # shared by all runs of this user here
+    market: str  # "on-demand" or "spot", which have capacities of their own
+
+    def refused(self, place: Candidate) -> None:
+        """Note that it has no instance now."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file(place).touch()
+
+    def gave(self, place: Candidate) -> None:
+        """Note that it has instances again."""
+        with contextlib.suppress(OSError):
+            self._file(place).unlink(missing_ok=True)
+
+    def age_s(self, place: Candidate) -> float | None:
+        """Return the seconds since its last refusal; None if there is none, or it gave since."""
+        with contextlib.suppress(OSError):
+            age_s = wall() - self._file(place).stat().st_mtime
+            return age_s if age_s >= 0.0 else None  # the clock was set since then
+        return None
+
+    def _file(self, place: Candidate) -> Path:
+        # A subnet's id is of one account and region.
+        return self.folder / f"{self.market} {place.type} {place.subnet}"
+
+
+class LaunchPlaces:
+    """The places of a run, in order of preference. A refusal answers every launch that had begun by
+    then; later launches, and other runs here, ask there last. Moments are seconds of one clock that
+    nobody sets. `shared`: what all runs here know of the places.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], shared: DryPlaces | None = None) -> None:
+        self._candidates = tuple(candidates)
+        self._shared = shared
+        self._refusals: dict[Candidate, tuple[AwsError, float]] = {}
+
+    def next(self, begun: float, now: float) -> Candidate | None:
+        """Return the place that a launch which began at `begun` should ask now: the first that has
+        not refused lately, else that of the oldest refusal. None if all have refused since.
+        """
+        refusals = self._refusals
+        left = [
+            place
+            for place in self._candidates
+            if place not in refusals or refusals[place][1] < begun
+        ]
+        return min(left, key=lambda place: self._refused_at(place, now), default=None)
+
+    def refused(self, place: Candidate, error: AwsError, now: float) -> None:
+        """Note that EC2 had nothing there; a quota counts for the type's other places too."""
+        alike = self._candidates if error.kind is ErrorKind.QUOTA else (place,)
+        for other in alike:
+            if other.type == place.type:
+                self._refusals[other] = error, now
+        if self._shared and error.code in MISSING:
+            self._shared.refused(place)
+
+    def gave(self, place: Candidate) -> None:
+        """Note that it gave an instance."""
+        self._refusals.pop(place, None)
+        if self._shared:
+            self._shared.gave(place)
+
+    def refusals(self) -> list[tuple[Candidate, AwsError]]:
+        """Return EC2's last answers, place by place; an answer about many only once."""
+        answers: dict[int, tuple[Candidate, AwsError]] = {}
+        for place in self._candidates:
+            if place in self._refusals:
+                error = self._refusals[place][0]
+                answers.setdefault(id(error), (place, error))
+        return list(answers.values())
+
+    def _refused_at(self, place: Candidate, now: float) -> float:
+        """Return when the place has refused, if that counts; else the beginning of time."""
+        if place in self._refusals:
+            error, at = self._refusals[place]
+            if now - at < REMEMBERED_S.get(error.kind, 0.0):
+                return at
+        age_s = self._shared.age_s(place) if self._shared else None
+        if age_s is None or age_s >= REMEMBERED_S[ErrorKind.CAPACITY]:
+            return -math.inf
+        return now - age_s

@@ -35,7 +35,8 @@ class Ec2Sweeper(Cloud):
         return Found(sorted(costing, key=lambda left: -left.age_s), ending)
 
     async def find_instances(self, owner: str, patience_s: float = 60.0) -> list[Left]:
-        return await instances_of(self, owner, patience_s)
+        seen = await instances.find(self, _of(owner), patience_s=patience_s)
+        return [_instance(s) for s in seen if s.state not in ENDING and _is_of(owner, s.tags)]
 
     async def remove(self, left: Left) -> None:
         try:
@@ -46,12 +47,6 @@ class Ec2Sweeper(Cloud):
         except AwsError as error:
             if error.kind is not ErrorKind.GONE:
                 raise
-
-
-async def instances_of(cloud: Cloud, owner: str, patience_s: float = 60.0) -> list[Left]:
-    """Find the owner's instances that have not ended. Raises `AwsError`."""
-    seen = await instances.find(cloud, _of(owner), patience_s=patience_s)
-    return [_instance(s) for s in seen if s.state not in ENDING and _is_of(owner, s.tags)]
 
 
 def _instance(seen: SeenInstance) -> Left:

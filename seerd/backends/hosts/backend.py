@@ -66,11 +66,13 @@ class HostsBackend(Backend[HostsKeys]):
 
     @staticmethod
     def site(kept: tuple[SshHost, ...], files: RunFiles, _until: float, lease_s: float) -> Site:
+        from seerd.backends.bundle import agent_for
         from seerd.backends.hosts.provider import HostsProvider
-        from seerd.backends.ssh.site import remote_of, site_of
+        from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote, site_of
 
         gpus, cuda = min(host.gpus for host in kept), all(host.cuda for host in kept)
-        remote = remote_of(files, gpus, lease_s, cuda=cuda, weight=kept[0].weight)
+        options = AgentOptions(files.run, gpus, cuda, lease_s, weight=kept[0].weight)
+        remote = Remote(Bundle(agent_for(files.agent), files.source), options)
         return site_of(HostsProvider(kept, remote), remote)
 
 

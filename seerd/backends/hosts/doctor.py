@@ -10,7 +10,6 @@ import shlex
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import asyncssh
 from seerd.agent.needs import needs_torch
 from seerd.backends.backend import FREE_BYTES, PYTHON, GpuUse
 from seerd.backends.bundle import build_agent
-from seerd.backends.examining import Case, Finding, Level
+from seerd.backends.examining import Case, Finding, Level, store_findings
 from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.hosts.provider import SshHost, hosts_of
 from seerd.backends.ssh.connecting import UnreachableError, open_connection
@@ -54,33 +53,28 @@ print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "t
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    # the interpreter that must have torch; empty: none, or unknown before the source arrives
-    python: str
-    store: str  # the directory of the checkpoint store; empty: it is in S3
-
-
 async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
     """Check the plan, every host, and the checkpoint store if it is in S3."""
-    from seerd.backends import stored  # loads AWS, which `gpu_use_of` does not need
-
     train, kept = case.spec.train, keys.store or ""
     python = train.python or PYTHON
     is_known = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
     asks = is_known and needs_torch(train.launcher, train.source / train.script)
-    wanted = _Wanted(python if asks else "", by_address(kept).address if kept else "")
+    # no interpreter: none must have torch, or it is unknown before the source arrives
+    asked = python if asks else "", by_address(kept).address if kept else ""
     few = asyncio.Semaphore(AT_ONCE)
 
     async def look(host: SshHost) -> Finding:
         async with few:
-            return await _look(host, wanted)
+            return await _look(host, *asked)
 
     hosts = await asyncio.gather(*map(look, hosts_of(keys)))
-    return [case.peak(None)[1], *hosts, *await stored.findings(kept, train.data, None)]
+    return [case.peak(None)[1], *hosts, *await store_findings(kept, train.data, None)]
 
 
-async def _look(host: SshHost, wanted: _Wanted) -> Finding:
+async def _look(host: SshHost, python: str, store: str) -> Finding:
+    """Ask a host for what trials need. `python`: the interpreter that must have torch, if any;
+    `store`: the directory of the checkpoint store; empty: it is in S3.
+    """
     check = f"host {host.name}"
     try:
         connection = await open_connection(host.machine)
@@ -88,7 +82,7 @@ async def _look(host: SshHost, wanted: _Wanted) -> Finding:
         return Finding(check, "problem", str(error))
     try:
         before = time.time()
-        command = shlex.join(["python3", "-", wanted.python, wanted.store])
+        command = shlex.join(["python3", "-", python, store])
         async with asyncio.timeout(ASKING_S):
             done = await connection.run(command, input=SCRIPT)
         if done.returncode:
@@ -96,7 +90,7 @@ async def _look(host: SshHost, wanted: _Wanted) -> Finding:
             why = f"python3 does not run there: {last}"
             return Finding(check, "problem", why, "install Python 3.9 or newer on it")
         answer = json.loads(str(done.stdout).strip().splitlines()[-1])
-        return _judged(check, host, wanted, answer, before)
+        return _judged(host, python, store, answer, before)
     except TimeoutError:
         why = f"it let us in, but did not answer within {ASKING_S:g}s"
         return Finding(check, "problem", why, "look at its load")
@@ -107,10 +101,10 @@ async def _look(host: SshHost, wanted: _Wanted) -> Finding:
 
 
 def _judged(
-    check: str, host: SshHost, wanted: _Wanted, answer: dict[str, Any], before: float
+    host: SshHost, trials: str, store: str, answer: dict[str, Any], before: float
 ) -> Finding:
     """Judge a host by its answer: all that is wrong in one finding, with the worst level."""
-    wrong = [*_of_gpus(host, answer), *_of_torch(host, answer, wanted)]
+    wrong = [*_of_gpus(host, answer), *_of_torch(host, answer, trials)]
     python = ".".join(map(str, answer["python"]))
     if tuple(answer["python"][:2]) < OLDEST:
         wrong.append(f"its python3 is {python}; the agent needs 3.9")
@@ -118,12 +112,13 @@ def _judged(
     if answer["free"] < FREE_BYTES:
         wrong.append(f"{free_gib:.1f} GiB free in its home folder; 2 GiB are needed")
     if answer["store"] is False:
-        wrong.append(f"the store {wanted.store} is not there, or cannot be written there")
+        wrong.append(f"the store {store} is not there, or cannot be written there")
     level: Level = "problem" if wrong else "warning"
     off_s = answer["at"] - before
     if abs(off_s) > CLOCK_S:
         side = "ahead" if off_s > 0 else "behind"
         wrong.append(f"its clock is {abs(off_s):.0f}s {side}: set up NTP")
+    check = f"host {host.name}"
     if wrong:
         return Finding(check, level, "; ".join(wrong))
     gpus = count(host.gpus, "GPU" if host.cuda else "CPU slot")
@@ -144,16 +139,16 @@ def _of_gpus(host: SshHost, answer: dict[str, Any]) -> list[str]:
     return [f"{count(gpus, 'GPU')}; the spec says {host.gpus}"] if gpus < host.gpus else []
 
 
-def _of_torch(host: SshHost, answer: dict[str, Any], wanted: _Wanted) -> list[str]:
+def _of_torch(host: SshHost, answer: dict[str, Any], python: str) -> list[str]:
     if answer["torch"] is None:
         return []
     code, text = answer["torch"]
     if code:
         last = text.splitlines()[-1] if text else "no message"
-        return [f"{wanted.python} cannot import torch: {last}"]
+        return [f"{python} cannot import torch: {last}"]
     seen = text.split()[-1]
     if host.cuda and seen.isdecimal() and int(seen) < host.gpus:
-        return [f"torch of {wanted.python} sees {seen} GPUs; the spec says {host.gpus}"]
+        return [f"torch of {python} sees {seen} GPUs; the spec says {host.gpus}"]
     return []
 
 
@@ -163,7 +158,17 @@ async def gpu_use_of(hosts: Sequence[SshHost]) -> list[GpuUse]:
 
     async def ask(host: SshHost) -> GpuUse:
         async with few:
-            return await _gpu_use(host, packed)
+            try:
+                connection = await open_connection(host.machine)
+            except UnreachableError as error:
+                return GpuUse(host.name, why=str(error))
+            try:
+                task = RemoteTask("gpus", "none", PYTHON, {})
+                return GpuUse(host.name, await run_remote_task(connection, task, packed))
+            except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
+                return GpuUse(host.name, why=str(error))
+            finally:
+                connection.abort()
 
     return list(await asyncio.gather(*map(ask, hosts)))
 
@@ -175,17 +180,3 @@ def _packed() -> PackedBundle:
         source.mkdir()
         build_agent(zip_)
         return pack(Bundle(zip_, source))
-
-
-async def _gpu_use(host: SshHost, packed: PackedBundle) -> GpuUse:
-    try:
-        connection = await open_connection(host.machine)
-    except UnreachableError as error:
-        return GpuUse(host.name, why=str(error))
-    try:
-        task = RemoteTask("gpus", "none", PYTHON, {})
-        return GpuUse(host.name, await run_remote_task(connection, task, packed))
-    except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
-        return GpuUse(host.name, why=str(error))
-    finally:
-        connection.abort()

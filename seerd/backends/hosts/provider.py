@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Provider, Span
 from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.ssh.remote import Remote, RemoteMachine
 from seerd.clock import unlimited, wall
@@ -52,7 +52,7 @@ class _Use:
     began: bool  # whether something of the instance may run there
 
 
-class HostsProvider:
+class HostsProvider(Provider):
     """The hosts of a run, with the user's known_hosts and keys: see `base.Provider`."""
 
     def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
@@ -118,9 +118,6 @@ class HostsProvider:
         """Return how to log in to the host. Raises `ProviderError` if it was given back."""
         return self._host(instance).machine
 
-    def journal(self, instance: str) -> None:
-        """Return None: it is on another machine."""
-
     def address(self, instance: str) -> str:
         """Return the address in the spec, by which hosts should reach each other too."""
         return self._host(instance).address
@@ -141,10 +138,6 @@ class HostsProvider:
             await self._remote.end(self._hosts[host].machine, min(PATIENCE_S, spare_s))
         self._uses.pop(host, None)
         return span
-
-    async def loss(self) -> Loss:
-        """Wait for ever: the conversation with its agent notices that a host is gone."""
-        return await never()
 
     async def leftovers(self) -> Leftovers:
         left = await asyncio.gather(*map(self._left, self._hosts))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seerd.agent.host import attempt_of, below, each_of_run, is_there, keeper_mark, kill, seen
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Provider, Span
 from seerd.clock import unlimited, wall
 from seerd.errors import ProviderError
 
@@ -31,7 +31,7 @@ POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class LocalProvider:
+class LocalProvider(Provider):
     """Instances in subfolders of `folder`: see `base.Provider`."""
 
     folder: Path  # where the instances' folders are
@@ -89,9 +89,6 @@ class LocalProvider:
         if self._exists(instance):
             await self._end(instance, spare_s)
         return Span()
-
-    async def loss(self) -> Loss:
-        return await never()
 
     async def leftovers(self) -> Leftovers:
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []

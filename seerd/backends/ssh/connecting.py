@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 import re
 import socket
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ LEFT_S, DENIED_S = 1.0, 5.0
 locks out a client that does either too often; the penalties are 1 s and 5 s each (sshd_config(5),
 PerSourcePenalties), so at this pace they never add up.
 """
+FREE_S = 7.0
+"""Penalties, in seconds, that need no pause. sshd acts on them from 15 s on (sshd_config(5),
+PerSourcePenalties), so the first few attempts may follow each other quickly.
+"""
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 1.0
 SSH_PORT = 22
 BOOTING = re.compile(
     r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE
@@ -214,3 +221,23 @@ def _refused_login(machine: RemoteMachine, banner: str) -> str:
     who = f"{machine.user}@{machine.address}" if machine.user else machine.address
     hint = f"; try: ssh {port}{who} true" if machine.key is None else ""
     return f"authentication failed for {user} with {how}{f': {banner}' if banner else ''}{hint}"
+
+
+class Patience:
+    """Pauses between attempts, `for_s` seconds in all: random, and each a little longer."""
+
+    def __init__(self, for_s: float) -> None:
+        self._end = asyncio.get_running_loop().time() + for_s
+        self._wait_s = FIRST_WAIT_S
+        self._penalty_s = 0.0
+
+    async def waits(self, penalty_s: float) -> bool:
+        """Pause, or return False if no time is left. `penalty_s`: sshd's for the last attempt."""
+        self._penalty_s += penalty_s
+        least_s = penalty_s if self._penalty_s > FREE_S else 0.0
+        pause_s = max(least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
+        if asyncio.get_running_loop().time() + pause_s > self._end:
+            return False
+        await asyncio.sleep(pause_s)
+        self._wait_s = min(LONGEST_WAIT_S, self._wait_s * 1.5)
+        return True

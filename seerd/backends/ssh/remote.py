@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import random
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import asyncssh
 
-from seerd.backends.ssh.connecting import RemoteMachine, UnreachableError, open_connection
+from seerd.agent.protocol import Expected
+from seerd.backends.backend import FREE_BYTES, GRACE_S, PYTHON, Site
+from seerd.backends.base import Printed, Provider
+from seerd.backends.ssh.connecting import Patience, RemoteMachine, UnreachableError, open_connection
 from seerd.backends.ssh.pushing import (
     Bundle,
     PackedBundle,
@@ -32,8 +34,6 @@ from seerd.errors import ProviderError
 __all__ = ["AgentOptions", "Bundle", "Remote", "RemoteMachine", "TunnelReader"]
 
 AT_ONCE = 16
-FIRST_WAIT_S = 0.1
-LONGEST_WAIT_S = 1.0
 RECONNECT_S = 10.0
 LEAST_END_S, MOST_END_S = 0.3, 10.0
 """Seconds that an agent has to end by itself before it is killed."""
@@ -41,10 +41,6 @@ MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
 """Most logs, and most bytes of them, taken from one answer; the agent sends no more."""
 INVALID = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 """What reading an answer raises if its values are not those of the protocol."""
-FREE_S = 7.0
-"""Penalties, in seconds, that need no pause. sshd acts on them from 15 s on (sshd_config(5),
-PerSourcePenalties), so the first few attempts may follow each other quickly.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +52,10 @@ class AgentOptions:
     cuda: bool
     # how long an agent may go on at first without hearing from the daemon, at most, seconds
     lease_s: float
-    grace_s: float  # how long its trials may then take to save, seconds
-    power_off: bool  # whether it powers the machine off when its lease ends
-    spot: bool  # whether it watches for the cloud's notices
-    python: str  # interpreter on the machines: a path, or a name on PATH
+    grace_s: float = GRACE_S  # how long its trials may then take to save, seconds
+    power_off: bool = False  # whether it powers the machine off when its lease ends
+    spot: bool = False  # whether it watches for the cloud's notices
+    python: str = PYTHON  # interpreter on the machines: a path, or a name on PATH
     # the run's share of their GPUs beside other runs there; None: they are its alone
     weight: float | None = None
 
@@ -131,8 +127,11 @@ class TunnelWriter:
 class Remote:
     """All machines of a run, `AT_ONCE` of them busy at a time at most; methods raise
     `ProviderError`. `lease_s` is that of `Provider.open`; `jobs` names the jobs that share the run,
-    none if it is one job.
+    none if it is one job. As `backend.JobSources` it needs `machine`, which returns how to log in
+    to an instance.
     """
+
+    machine: Callable[[str], RemoteMachine]
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
         self.lease_s: Callable[[], float] = unlimited
@@ -159,19 +158,24 @@ class Remote:
         async with link.lock:
             await self._begin(machine, link, patience_s, packed)
 
-    async def send(self, machine: RemoteMachine) -> None:
-        """Send a machine that has an agent what it lacks of the jobs' sources."""
+    def of_jobs(self, jobs: Callable[[], list[str]]) -> None:
+        self.jobs = jobs
+
+    async def send(self, instance: str) -> None:
+        """Send an instance that has an agent what it lacks of the jobs' sources."""
+        machine = self.machine(instance)
         link, packed = self._link(machine), await self._packed()
         async with link.lock:
             if link.tree != packed.tree:
                 await self._begin(machine, link, RECONNECT_S, packed)
 
-    def with_one_more(self, job: str) -> Callable[[RemoteMachine], Awaitable[None]]:
+    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
         """Return a function that also sends the source of one more job, as it is now."""
         more = replace(self._bundle, jobs=(*self.jobs(), job))
         packing = asyncio.create_task(asyncio.to_thread(pack, more))
 
-        async def send(machine: RemoteMachine) -> None:
+        async def send(instance: str) -> None:
+            machine = self.machine(instance)
             link, packed = self._link(machine), await _read(packing)
             async with link.lock:
                 await self._begin(machine, link, RECONNECT_S, packed)
@@ -223,13 +227,11 @@ class Remote:
             raise ProviderError(f"{_named(machine)} did not say what runs there")
         return [f"{machine.name}: {process}" for process in processes]
 
-    async def printed(
-        self, machine: RemoteMachine, after: float
-    ) -> tuple[dict[str, bytes], float, bool] | None:
-        """Return the logs that have grown after `after` (seconds, by the machine's files), the
-        `after` for the next call, and whether there are more now; None if there is no connection at
-        present.
+    async def printed(self, instance: str, after: float) -> Printed | None:
+        """Return the logs that have grown after `after` (seconds, by the machine's files); None if
+        there is no connection at present.
         """
+        machine = self.machine(instance)
         link = self._links.get(machine.name)
         if link is None or link.connection is None or not link.is_open():
             return None
@@ -237,7 +239,7 @@ class Remote:
         try:
             answer = await run_remote_task(link.connection, task, await self._packed())
             logs = await asyncio.to_thread(_unpacked, answer["logs"])
-            return logs, float(answer["until"]), bool(answer["more"])
+            return Printed(machine.name, logs, float(answer["until"]), bool(answer["more"]))
         except UnreachableError:
             return None
         except (*INVALID, zlib.error) as error:
@@ -375,25 +377,24 @@ async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, Tu
     return TunnelReader(reader, link.connection, machine.place), TunnelWriter(writer)
 
 
-class Patience:
-    """Pauses between attempts, `for_s` seconds in all: random, and each a little longer."""
-
-    def __init__(self, for_s: float) -> None:
-        self._end = asyncio.get_running_loop().time() + for_s
-        self._wait_s = FIRST_WAIT_S
-        self._penalty_s = 0.0
-
-    async def waits(self, penalty_s: float) -> bool:
-        """Pause, or return False if no time is left. `penalty_s`: sshd's for the last attempt."""
-        self._penalty_s += penalty_s
-        least_s = penalty_s if self._penalty_s > FREE_S else 0.0
-        pause_s = max(least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
-        if asyncio.get_running_loop().time() + pause_s > self._end:
-            return False
-        await asyncio.sleep(pause_s)
-        self._wait_s = min(LONGEST_WAIT_S, self._wait_s * 1.5)
-        return True
-
-
 def _named(machine: RemoteMachine) -> str:
     return machine.name if machine.name == machine.place else f"{machine.name} ({machine.place})"
+
+
+class OverSsh(Provider, Protocol):
+    """A provider whose instances are reached over SSH."""
+
+    def machine(self, instance: str) -> RemoteMachine:
+        """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
+
+
+def site_of(
+    provider: OverSsh,
+    remote: Remote,
+    region: str | None = None,
+    prolong: Callable[[float], None] | None = None,
+) -> Site:
+    """Return the site of machines that are reached over SSH."""
+    remote.machine = provider.machine
+    expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
+    return Site(provider, remote.printed, remote, expected, region, prolong)

@@ -6,17 +6,32 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from pathlib import Path
 
-from seerd.aws.cloud import Cloud
+from seerd.aws import instances
+from seerd.aws.cloud import Cloud, Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import Introduction, introduce, owner_of
-from seerd.aws.policy import Needs
-from seerd.backends import stored
+from seerd.aws.instances import RUN, tagged
+from seerd.aws.policy import (
+    NOBODY,
+    NOTHING,
+    SPOT_ROLE,
+    SPOT_SERVICE,
+    Needs,
+    dry_run,
+    has_spot_role,
+)
 from seerd.backends.backend import MARGIN_S
-from seerd.backends.ec2.doctor import network, permissions, renting
-from seerd.backends.ec2.doctor.renting import AwsNotes, Ec2Case
+from seerd.backends.ec2.doctor import network, renting
+from seerd.backends.ec2.doctor.network import Ground
+from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.examining import Case, Finding, Level
+from seerd.backends.ec2.offer import settings_of
+from seerd.backends.ec2.request import Candidate, run_instances
+from seerd.backends.ec2.sweeping import Ec2Sweeper
+from seerd.backends.examining import Case, Finding, Level, store_findings
 from seerd.spec.spec import Spec
 from seerd.stores.by_address import by_address
 from seerd.stores.s3.address import Address
@@ -27,14 +42,15 @@ CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
 NOT_ASKED = Finding(
     "AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials"
 )
+RUN_NAME = "seerd-doctor"
+SCRIPT = "#!/bin/sh\n"
 _NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
 
-async def examined(asked: Case, keys: Ec2Keys) -> list[Finding]:
+async def examined(case: Case, keys: Ec2Keys) -> list[Finding]:
     """Make all checks in AWS."""
-    case = Ec2Case(asked.spec, asked.home, asked.machine, asked.peak, keys)
-    notes = AwsNotes()
-    async with Cloud(case.keys.region) as cloud:
+    async with Ec2Sweeper(keys.region) as cloud:
+        notes = AwsNotes(aws=cloud, case=case, keys=keys)
         try:
             region = cloud.region
             lifetime = await cloud.lifetime()
@@ -49,10 +65,11 @@ async def examined(asked: Case, keys: Ec2Keys) -> list[Finding]:
             if who.error.kind in _NOBODY:
                 return [*notes.lines, NOT_ASKED]
         else:
-            _last(notes, who, lifetime.source, None if lifetime.renewed else lifetime.ends_at, case)
+            _last(notes, who, lifetime)
         store, data = case.spec.cluster.store or "", case.spec.train.data
         in_ec2, in_stores = await asyncio.gather(
-            _rented(cloud, case, owner_of(who.arn)), stored.findings(store, data, region)
+            _rented(AwsNotes(aws=cloud, case=case, keys=keys), owner_of(who.arn)),
+            store_findings(store, data, region),
         )
         return notes.lines + in_ec2 + in_stores
 
@@ -96,16 +113,14 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
     )
 
 
-def _last(
-    notes: AwsNotes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case
-) -> None:
+def _last(notes: AwsNotes, who: Introduction, lifetime: Lifetime) -> None:
     """Note whose the credentials are, and whether they outlast a run that begins now."""
-    found = f"{who.arn} (from {source})"
-    if ends_at is None:
+    found = f"{who.arn} (from {lifetime.source})"
+    if lifetime.renewed or lifetime.ends_at is None:
         notes.ok("credentials", found)
         return
-    left_s = ends_at - time.time()
-    needed_s = (case.spec.limits.deadline_s or 3600.0) + MARGIN_S
+    left_s = lifetime.ends_at - time.time()
+    needed_s = (notes.case.spec.limits.deadline_s or 3600.0) + MARGIN_S
     ends = f"{found}; they end in {format_duration(max(0, round(left_s)))}"
     if left_s < needed_s:
         todo = f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role"
@@ -114,9 +129,96 @@ def _last(
         notes.ok("credentials", ends)
 
 
-async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
-    notes = AwsNotes()
-    quote = await renting.look(notes, cloud, case)
-    ground = await network.look(notes, cloud, case, quote)
-    await permissions.look(notes, cloud, case, permissions.PermissionTarget(owner, quote, ground))
+async def _rented(notes: AwsNotes, owner: str) -> list[Finding]:
+    rented = await renting.look(notes)
+    await _permissions(notes, owner, rented, await network.look(notes, rented))
     return notes.lines
+
+
+async def _permissions(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -> None:
+    """Check the permissions for instances and volumes: each call that a run makes, as a dry run or
+    about nothing, so that EC2 does nothing. `owner`: that of the credentials; empty: not known.
+    """
+    before = len(notes.lines)
+    asked = notes.aws.find_instances(owner or RUN_NAME)
+    left = await notes.ask("instances", "ec2:DescribeInstances", asked)
+    disks = instances.volumes(notes.aws, tagged(RUN, RUN_NAME))
+    await notes.ask("volumes", "ec2:DescribeVolumes", disks)
+    await _launch(notes, owner, rented, ground)
+    if notes.keys.market == "spot":
+        await _spot_role(notes)
+    live = [instance.id for instance in left or []]
+    ends = dry_run(notes.aws, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
+    await _dry(notes, "ec2:TerminateInstances", ends)
+    await _dry(notes, "ec2:DeleteVolume", dry_run(notes.aws, "delete_volume", VolumeId=NOTHING))
+    if not any(line.missing for line in notes.lines[before:]):
+        found = "describing, launching, tagging and terminating instances, deleting volumes"
+        notes.ok("permissions", found)
+    if live:
+        found = f"{len(live)} of yours are there already"
+        notes.warn("instances", found, "seerd sweep --dry-run shows whose they are")
+    elif left is not None:
+        notes.ok("instances", "none of yours is there")
+
+
+async def _launch(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -> None:
+    """Ask for one instance as a dry run, place by place until a place has the type."""
+    places = [Candidate(k.name, s.subnet, s.zone) for k in rented.types for s in ground.subnets]
+    image = rented.image
+    if image is None or not places:
+        missing = "a subnet" if rented.types else "a type"
+        missing = missing if image else "the image"
+        notes.warn("launch", f"ec2:RunInstances was not asked for, since {missing} is not known")
+        return
+    settings = settings_of(
+        notes.keys,
+        run=RUN_NAME,
+        name=notes.case.spec.name,
+        owner=owner or "doctor",
+        gpus=rented.types[0].gpus,
+        keys=Path(),
+        hard_end=0.0,
+        instance_types=tuple(kind.name for kind in rented.types),
+        security_groups=(
+            tuple(group.group for group in ground.groups) if notes.keys.security_groups else ()
+        ),
+        key=ground.key,
+        max_usd_per_h=notes.keys.price,
+    )
+    error: AwsError | None = None
+    for place in places:
+        request = run_instances(settings, "doctor", place, image, SCRIPT)
+        del request["ClientToken"]  # a dry run makes nothing that could be made twice
+        error = await dry_run(notes.aws, "run_instances", **request)
+        if error is None or error.kind not in {ErrorKind.ELSEWHERE, ErrorKind.CAPACITY}:
+            break
+    if error is not None:
+        notes.refused("launch", "ec2:RunInstances", error)
+        return
+    found = f"permitted and well-formed for {place}"
+    notes.ok("launch", f"{found}; a dry run asks for neither quota nor capacity")
+
+
+async def _spot_role(notes: AwsNotes) -> None:
+    """Look for the role for spot; the first request makes it if it may."""
+    has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(notes.aws), "warning")
+    if has_role:
+        notes.ok("spot role", f"the account has {SPOT_ROLE}")
+    elif has_role is not None:
+        notes.warn(
+            "spot role",
+            f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless these "
+            "credentials may make it",
+            f"once: aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}",
+        )
+
+
+async def _dry(notes: AwsNotes, action: str, asked: Awaitable[AwsError | None]) -> None:
+    """Note a refusal: only a warning for deleting volumes, which `seerd sweep` alone does."""
+    try:
+        error = await asked
+    except AwsError as failed:
+        error = failed
+    if error is not None:
+        level: Level = "warning" if action == "ec2:DeleteVolume" else "problem"
+        notes.refused("permissions", action, error, level)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seerd.aws import network
-from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.network import SecurityGroup, Subnet
-from seerd.backends.ec2.doctor.renting import AwsNotes, Ec2Case, Rented
+from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
 from seerd.backends.examining import Finding
 
 SSH = 22
@@ -31,20 +30,20 @@ class Ground:
     key: str | None  # the key pair; None: none is named, or it does not exist
 
 
-async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:
+async def look(notes: AwsNotes, rented: Rented) -> Ground:
     """Check subnets, zones, security groups and key pair; return those that exist."""
-    cluster = case.keys
-    asked = network.subnets(cloud, cluster.subnets)
+    cluster = notes.keys
+    asked = network.subnets(notes.aws, cluster.subnets)
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
     if places:
         _subnets(notes, places, rented)
-        await _offered(notes, cloud, places, rented)
-    groups = await _groups(notes, cloud, case, places)
+        await _offered(notes, places, rented)
+    groups = await _groups(notes, places)
     if groups:
         notes.lines.append(access(groups, cluster.address, _our_address))
     if groups and rented.types and rented.largest > rented.types[0].gpus:
         notes.lines.append(among(groups, rented.largest))
-    return Ground(tuple(places), tuple(groups), await _key(notes, cloud, cluster.key))
+    return Ground(tuple(places), tuple(groups), await _key(notes, cluster.key))
 
 
 def _subnets(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
@@ -61,13 +60,13 @@ def _subnets(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
         notes.ok("subnets", found)
 
 
-async def _offered(notes: AwsNotes, cloud: Cloud, places: Sequence[Subnet], rented: Rented) -> None:
+async def _offered(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
     names = [kind.name for kind in rented.types]
     zones = {place.zone for place in places}
     if not names:
         return
     try:
-        offered = await network.offers(cloud, names)
+        offered = await network.offers(notes.aws, names)
     except AwsError as error:
         notes.refused("zones", "ec2:DescribeInstanceTypeOfferings", error, "warning")
         return
@@ -83,14 +82,12 @@ async def _offered(notes: AwsNotes, cloud: Cloud, places: Sequence[Subnet], rent
     notes.note("zones", "warning" if nowhere else "ok", found)
 
 
-async def _groups(
-    notes: AwsNotes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]
-) -> list[SecurityGroup]:
-    named = case.keys.security_groups
+async def _groups(notes: AwsNotes, places: Sequence[Subnet]) -> list[SecurityGroup]:
+    named = notes.keys.security_groups
     vpc = places[0].vpc if places else ""
     if not named and not vpc:
         return []
-    asked = network.groups(cloud, named, vpc)
+    asked = network.groups(notes.aws, named, vpc)
     groups = await notes.ask("security groups", "ec2:DescribeSecurityGroups", asked, "warning")
     elsewhere = [group.group for group in groups or [] if vpc and group.vpc and group.vpc != vpc]
     if elsewhere:
@@ -166,11 +163,11 @@ def _our_address(to: str) -> str:
         return str(probe.getsockname()[0])
 
 
-async def _key(notes: AwsNotes, cloud: Cloud, name: str | None) -> str | None:
+async def _key(notes: AwsNotes, name: str | None) -> str | None:
     if name is None:
         return None
     before = len(notes.lines)
-    asked = network.check_key(cloud, name)
+    asked = network.check_key(notes.aws, name)
     await notes.ask("key pair", "ec2:DescribeKeyPairs", asked, "warning")
     if len(notes.lines) > before:
         return None

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from seerd.aws import images, quotas, types
-from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
-from seerd.aws.policy import denied_action
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import one_size, quote_of
-from seerd.backends.examining import POLICY, Case, Finding, Level, Notes
+from seerd.backends.ec2.sweeping import Ec2Sweeper
+from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, denied_action
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 
@@ -27,16 +26,13 @@ QUOTA = "servicequotas:GetServiceQuota"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Ec2Case(Case):
-    """What is examined in AWS."""
-
-    keys: Ec2Keys
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class AwsNotes(Notes):
-    """The findings so far."""
+    """What is examined in AWS, and the findings so far."""
+
+    aws: Ec2Sweeper
+    case: Case
+    keys: Ec2Keys
 
     def refused(self, check: str, action: str, error: AwsError, level: Level = "problem") -> None:
         """Note that AWS has refused a call which needs the permission `action`."""
@@ -71,27 +67,26 @@ class Rented:
     largest: int  # GPUs of the plan's largest trial; 1 if there is no plan
 
 
-async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> Rented:
+async def look(notes: AwsNotes) -> Rented:
     """Check types, prices, plan, quota and image; return what is known of them."""
-    kinds = await _types(notes, cloud, case)
-    price = await _price(notes, cloud, case)
+    kinds = await _types(notes)
+    price = await _price(notes)
     gpus = kinds[0].gpus if kinds else 0
-    quote = quote_of(case.keys, gpus, price, "AWS") if gpus and price else None
-    peak, plan = case.peak(quote)
+    quote = quote_of(notes.keys, gpus, price, "AWS") if gpus and price else None
+    peak, plan = notes.case.peak(quote)
     notes.lines.append(plan)
     instances, largest = (peak.instances, peak.largest) if peak else (1, 1)
-    await _quota(notes, cloud, case, kinds, instances)
-    image = await _image(notes, cloud, case, kinds)
+    await _quota(notes, kinds, instances)
+    image = await _image(notes, kinds)
     return Rented(kinds, image, instances, largest)
 
 
-async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
+async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
     """Return the types that exist, looked up one by one: a wrong name must not hide the others."""
-    names = case.keys.types
     found: list[Ec2Type] = []
-    for name in names:
-        known = await notes.ask("types", "ec2:DescribeInstanceTypes", types.describe(cloud, [name]))
-        found += known or []
+    for name in notes.keys.types:
+        asked = types.describe(notes.aws, [name])
+        found += await notes.ask("types", "ec2:DescribeInstanceTypes", asked) or []
     if not found:
         return ()
     listed = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
@@ -108,27 +103,29 @@ async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type,
     return tuple(found)
 
 
-async def _price(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> float | None:
+async def _price(notes: AwsNotes) -> float | None:
     """Note the price of each type; return USD for an hour of the dearest, None if none is known."""
-    given = case.keys.price
+    given = notes.keys.price
     if given:
         notes.ok("price", f"${given:.4g}/h, since the spec says so")
         return given
     found: list[float] = []
-    for name in case.keys.types:
+    for name in notes.keys.types:
         try:
-            price = await price_of(case.keys, name, cloud, case.home / "prices")
+            price = await price_of(notes.keys, name, notes.aws, notes.case.home / "prices")
         except AwsError as error:
-            found += _brought_along(notes, case, name, error)
+            found += _brought_along(notes, name, error)
         else:
             notes.ok("price", f"{name}: {price}")
             found.append(price.usd_per_h)
     return max(found, default=None)
 
 
-def _brought_along(notes: AwsNotes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
+def _brought_along(notes: AwsNotes, name: str, error: AwsError) -> list[float]:
     """Note that AWS has no price, and take that of the bundled table if it has the type."""
-    action = "ec2:DescribeSpotPriceHistory" if case.keys.market == "spot" else "pricing:GetProducts"
+    action = (
+        "ec2:DescribeSpotPriceHistory" if notes.keys.market == "spot" else "pricing:GetProducts"
+    )
     known = INSTANCE_TYPES.get(name)
     level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
@@ -141,12 +138,10 @@ def _brought_along(notes: AwsNotes, case: Ec2Case, name: str, error: AwsError) -
     return [known.usd_per_h]
 
 
-async def _quota(
-    notes: AwsNotes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int
-) -> None:
+async def _quota(notes: AwsNotes, kinds: Sequence[Ec2Type], peak: int) -> None:
     """Check the quotas. Together they have to be enough: a run takes what it can get of each."""
-    asked = [await quotas.check(cloud, kind, case.keys.market, peak) for kind in kinds]
-    together = quotas.together(list(zip(kinds, asked, strict=True)), case.keys.market, peak)
+    asked = [await quotas.check(notes.aws, kind, notes.keys.market, peak) for kind in kinds]
+    together = quotas.together(list(zip(kinds, asked, strict=True)), notes.keys.market, peak)
     some = together.enough is not False
     for quota in dict.fromkeys(asked):
         if quota.enough:
@@ -161,21 +156,19 @@ async def _quota(
             notes.warn("quota", quota.text)
 
 
-async def _image(
-    notes: AwsNotes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type]
-) -> Image | None:
-    named = case.keys.image
+async def _image(notes: AwsNotes, kinds: Sequence[Ec2Type]) -> Image | None:
+    named = notes.keys.image
     if not named:
         return None
     action = "ssm:GetParameter" if named.startswith("ssm:") else "ec2:DescribeImages"
     try:
-        image = await images.resolve(cloud, named)
+        image = await images.resolve(notes.aws, named)
     except AwsError as error:
         asked = "ec2:DescribeImages" if "DescribeImages" in str(error) else action
         notes.refused("image", asked, error)
         return None
     root_gb = dict(image.disks).get(image.root, 0)
-    wanted_gb = case.keys.volume_gb
+    wanted_gb = notes.keys.volume_gb
     disk_gb = max(root_gb, wanted_gb or 0)
     kind = image.architecture
     wrong = ", ".join(one.name for one in kinds if kind and kind not in one.architectures)
