@@ -98,7 +98,7 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
         raise UsageError(f"metric={metric!r} was not reported; there are {', '.join(reported)}")
     frame, facts = _frame(read), read.state.facts
     wanted = metric or facts.metric
-    own = [one for one in frame.order if facts.goal_of(one.trial.id).metric == wanted]
+    own = [ranked for ranked in frame.order if facts.goal_of(ranked.trial.id).metric == wanted]
     chosen = tables.shown(own or frame.order)
     points = tables.curves(chosen, read.timeline, None if own else metric)
     name = printable(wanted)
@@ -196,14 +196,14 @@ def _table(state: State) -> str:
     if not ordered:
         return ""
     metrics = names_of(state)[:MOST_METRICS]
-    parameters = [one.name for one in tables.varied(state)][:MOST_PARAMETERS]
+    parameters = [parameter.name for parameter in tables.varied(state)][:MOST_PARAMETERS]
     heads = ["trial", *metrics, "best saved", "reports", "GPUs", "state", *parameters]
     left = {0, len(metrics) + 4}
     became = outcomes(state)
     head = "".join(_cell(name, "th", left=place in left) for place, name in enumerate(heads))
     body = "".join(
-        f"<tr>{''.join(_row(state, one, became[one.trial.id], metrics, parameters))}</tr>"
-        for one in ordered[:MOST_ROWS]
+        f"<tr>{''.join(_row(state, ranked, became[ranked.trial.id], metrics, parameters))}</tr>"
+        for ranked in ordered[:MOST_ROWS]
     )
     more = len(ordered) - MOST_ROWS
     rest = f'<p class="soft">and {more} more: .trials() has all</p>' if more > 0 else ""
@@ -213,16 +213,16 @@ def _table(state: State) -> str:
 
 def _row(
     state: State,
-    one: tables.Ranked,
+    ranked: tables.Ranked,
     outcome: TrialOutcome,
     metrics: Sequence[str],
     parameters: Sequence[str],
 ) -> Iterator[str]:
-    trial, saved = one.trial, best_saved(state, one.trial)
+    trial, saved = ranked.trial, best_saved(state, ranked.trial)
     yield _cell(trial.id, left=True)
     for name in metrics:
         is_own = name == state.facts.goal_of(trial.id).metric
-        value = one.metric if is_own else last_value(state, trial, name)
+        value = ranked.metric if is_own else last_value(state, trial, name)
         yield _cell("" if value is None else f"{value:.6g}")
     yield _cell("" if saved is None else f"{saved:.6g}")
     yield _cell(str(trial.reports))

@@ -215,9 +215,7 @@ def _lines(state: State, limits: Limits, extended: Json) -> Iterator[str]:
 
 
 def wanted(state: State, asked: NewLimits) -> Limits:
-    """Return the limits that are asked for. Raises `UsageError` if there are none, or they cannot
-    be read.
-    """
+    """Return the limits asked for. Raises `UsageError` if there are none or they are unreadable."""
     if asked == NewLimits():
         raise UsageError(
             "say what is to be extended: --deadline 2h or +10m, --budget 600gpu-min or "

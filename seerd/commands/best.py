@@ -59,7 +59,7 @@ def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
 
 
 def _whose(folder: RunFolder, state: State, job: str | None) -> str:
-    jobs = [one.id for one in state.facts.jobs]
+    jobs = [job_facts.id for job_facts in state.facts.jobs]
     if job is not None and job not in jobs:
         others = f"its jobs: {', '.join(jobs)}" if jobs else "it is one job: leave out --job"
         raise UsageError(f"{folder.run} has no job {job}; {others}")

@@ -154,7 +154,9 @@ def orderly() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (OSError, RuntimeError) as error:
-        if circle := _circle(error):
+        # pathlib raises a RuntimeError for it until Python 3.12.
+        if getattr(error, "errno", 0) == errno.ELOOP or str(error).startswith("Symlink loop"):
+            circle = f"a link leads in a circle: {error}; remove it, or name another path"
             print(f"seerd: {harmless(circle)}", file=sys.stderr)
             sys.exit(2)
         if str(error) == "can't start new thread":
@@ -163,14 +165,6 @@ def orderly() -> Iterator[None]:
             raise
         print(f"seerd: {harmless(_refusal(error))}", file=sys.stderr)
         sys.exit(1)
-
-
-def _circle(error: Exception) -> str:
-    """Return which path is a link that leads to itself; empty if the error is another."""
-    is_circle = str(error).startswith("Symlink loop")  # of pathlib, until Python 3.12
-    if isinstance(error, OSError):
-        is_circle = error.errno == errno.ELOOP
-    return f"a link leads in a circle: {error}; remove it, or name another path" * is_circle
 
 
 def leave(end: SystemExit) -> NoReturn:

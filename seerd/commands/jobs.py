@@ -89,9 +89,7 @@ def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
 
 
 def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[JobRequest, Spec]:
-    """Return the request and the job. Raises `UsageError` if the run cannot take it, and
-    `SpecError`.
-    """
+    """Return request and job. Raises `UsageError` if the run cannot take it, and `SpecError`."""
     setup = wiring.load(folder)
     kind = by_name(setup.kind)
     taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
@@ -133,8 +131,10 @@ def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
     left_gpu_s = run.budget_gpu_s - state.ledger.spent_gpu_s(now)
     most = [run.max_gpus, own.max_gpus]
     if not state.facts.cluster.per_instance:  # no more are rented
-        present = (one for one in state.fleet.instances.values() if one.phase not in GONE)
-        most.append(sum(one.gpus for one in present))
+        present = (
+            instance for instance in state.fleet.instances.values() if instance.phase not in GONE
+        )
+        most.append(sum(instance.gpus for instance in present))
     left = Limits(
         min(run.deadline_s, own.deadline_s) - now,
         min(left_gpu_s, own.budget_gpu_s),

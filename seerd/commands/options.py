@@ -302,19 +302,25 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         only = next((mark for mark in marks if isinstance(mark, Only)), Only())
-        taken = [one for one in fields(kind) if one.name in only.names or not only.names]
-        groups[parameter.name] = kind, [one.name for one in taken]
+        taken = [
+            option_field
+            for option_field in fields(kind)
+            if option_field.name in only.names or not only.names
+        ]
+        groups[parameter.name] = kind, [option_field.name for option_field in taken]
         types = get_type_hints(kind, include_extras=True)
-        for one in taken:
-            annotation = types[one.name]
-            if "option" in one.metadata:
-                annotation = Annotated[annotation, one.metadata["option"]]
+        for option_field in taken:
+            annotation = types[option_field.name]
+            if "option" in option_field.metadata:
+                annotation = Annotated[annotation, option_field.metadata["option"]]
             options.append(
                 inspect.Parameter(
-                    one.name,
+                    option_field.name,
                     inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty if one.default is MISSING else one.default,
-                    annotation=only.instead.get(one.name, annotation),
+                    default=inspect.Parameter.empty
+                    if option_field.default is MISSING
+                    else option_field.default,
+                    annotation=only.instead.get(option_field.name, annotation),
                 )
             )
 

@@ -79,33 +79,33 @@ def explain(
     rest = _walk(state, entries, timeline, until)
     moment_s = _moment(state, until, later=bool(rest))
     if trial is not None:
-        told = trial_json(_trial(state, trial), timeline, state)
-        page = trial_page(told)
+        explained = trial_json(_trial(state, trial), timeline, state)
+        page = trial_page(explained)
     elif moment_s is not None:
-        told = moment_json(moment_s, timeline, state)
-        page = moment_page(told, state)
+        explained = moment_json(moment_s, timeline, state)
+        page = moment_page(explained, state)
     else:
-        told = timeline_json(timeline, state, status_of(state, alive))
+        explained = timeline_json(timeline, state, status_of(state, alive))
         page = timeline_page(timeline, state)
     rest += entries if rest else ()
     follow(state, rest, again.follow)
     commands = timeline.commands + sum(len(entry.commands) for entry in rest)
     events, difference = state.clock.seq, again.difference
-    told |= {"events": events, "commands": commands, "same": True, "difference": None}
+    explained |= {"events": events, "commands": commands, "same": True, "difference": None}
     replayed = f"replayed {count(events, 'event')}"
     verdict = f"{replayed}: the same {count(commands, 'command')} came out"
     if difference is not None:
         was, now = msgspec.to_builtins((difference.was, difference.would_be))
         other = {"event": difference.seq, "recorded": was, "now": now}
-        told |= {"same": False, "difference": other}
+        explained |= {"same": False, "difference": other}
         verdict = (
             f"{replayed}; after event {difference.seq} something else would be decided now than "
-            "then, and is told as it was then:\n"
+            "then, and is explained as it was then:\n"
             f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
             f"The journal was begun by seerd {journal.version or '(it does not say which)'}, "
             f"this is seerd {VERSION}."
         )
-    return told, Group(page, wrapped(verdict))
+    return explained, Group(page, wrapped(verdict))
 
 
 def _walk(
@@ -128,8 +128,8 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
         return None
     if until.event is not None:
         if not 0 < until.event <= state.clock.seq:
-            known = f"the journal of {state.facts.run} has events 1 to {state.clock.seq}"
-            raise UsageError(f"{known}, and no {until.event}")
+            events_text = f"the journal of {state.facts.run} has events 1 to {state.clock.seq}"
+            raise UsageError(f"{events_text}, and no {until.event}")
         return state.now
     return until.at_s if later else state.now
 

@@ -104,14 +104,14 @@ def _compare(folders: Sequence[RunFolder], to: Path) -> None:
     with working("reading the runs"):
         runs = [RunReader(folder).read() for folder in folders]
     facts = [run.state.facts for run in runs]
-    if shared := [one.run for one in facts if one.jobs]:
+    if shared := [run_facts.run for run_facts in facts if run_facts.jobs]:
         raise UsageError(
             f"jobs share {' and '.join(shared)}: only runs of one job are compared with each other"
         )
-    metrics = {one.metric for one in facts}
+    metrics = {run_facts.metric for run_facts in facts}
     if len(metrics) > 1:
         raise UsageError(f"these runs have different metrics: {', '.join(sorted(metrics))}")
-    if len({one.mode for one in facts}) > 1:
+    if len({run_facts.mode for run_facts in facts}) > 1:
         raise UsageError(f"in some of these runs more {metrics.pop()} is better, in others less")
     with working("drawing"):
         page = comparison(runs)

@@ -106,8 +106,8 @@ def _sharings(asked: SimulateOptions, group: Experiment) -> Sequence[Sharing]:
     names = SHARING if asked.policies == "all" else asked.policies.split(",")
     for name in names:
         if name not in SHARING:
-            known = ", ".join(SHARING)
-            raise UsageError(f"--policies: jobs share a run by {known}, and not by {name!r}")
+            ways = ", ".join(SHARING)
+            raise UsageError(f"--policies: jobs share a run by {ways}, and not by {name!r}")
     return cast("list[Sharing]", list(names))
 
 
@@ -157,24 +157,26 @@ def _alone(setting: Setting, job: JobSetting, seed: int, *, after: bool) -> Outc
 
 
 def _row(way: Way, runs: Sequence[tuple[Outcomes, bool]]) -> Json:
-    regrets = [[one.regret for one in outcomes.values()] for outcomes, _ in runs]
-    sums = [math.fsum(r for r in one if r is not None) for one in regrets if None not in one]
+    regrets = [[outcome.regret for outcome in outcomes.values()] for outcomes, _ in runs]
+    sums = [
+        math.fsum(r for r in of_run if r is not None) for of_run in regrets if None not in of_run
+    ]
     return {
         "sharing": way.name,
         "regret_sum": mean(sums),
         "regret_sums": sums,
         "jobs": {job.id: _of_job([o[job.id] for o, _ in runs]) for job in way.setting.jobs},
         "violations": sum(not kept for _, kept in runs),
-        "without_model": sum(one.metric is None for o, _ in runs for one in o.values()),
+        "without_model": sum(outcome.metric is None for o, _ in runs for outcome in o.values()),
     }
 
 
 def _of_job(outcomes: Sequence[JobOutcome]) -> Json:
     return {
-        "best": [one.metric for one in outcomes],
-        "regret": mean([one.regret for one in outcomes if one.regret is not None]),
-        "gpu_min": math.fsum(one.gpu_s for one in outcomes) / 60 / len(outcomes),
-        "trials": sum(one.trials for one in outcomes) / len(outcomes),
+        "best": [outcome.metric for outcome in outcomes],
+        "regret": mean([outcome.regret for outcome in outcomes if outcome.regret is not None]),
+        "gpu_min": math.fsum(outcome.gpu_s for outcome in outcomes) / 60 / len(outcomes),
+        "trials": sum(outcome.trials for outcome in outcomes) / len(outcomes),
     }
 
 

@@ -23,7 +23,7 @@ def unstored(folder: RunFolder, state: State) -> Better:
     better: Better = {}
     for path in folder.instances.glob("*/trials/*/checkpoints/[!.]*.json"):
         trial = state.trials.get(path.parent.parent.name)
-        if trial is None or any(path.stem == known.name for known in trial.checkpoints):
+        if trial is None or any(path.stem == stored.name for stored in trial.checkpoints):
             continue
         from seerd.shell.translate import saved_of  # many modules, and few runs get here
 

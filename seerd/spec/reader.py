@@ -8,6 +8,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -301,7 +302,10 @@ class Reader:
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             self.wrong(key, ascii(value), "Unicode is needed")
             return
-        inside[last] = _toml_or_text(value) if isinstance(value, str) else value
+        if isinstance(value, str) and "\n" not in value:
+            with suppress(ValueError, KeyError, RecursionError):  # else it is a text
+                value = tomllib.loads(f"value = {value}")["value"]
+        inside[last] = value
 
 
 def _never(parameter: Parameter, value: Value) -> str:
@@ -316,15 +320,6 @@ def _never(parameter: Parameter, value: Value) -> str:
 
 def _near(value: Value, choices: Iterable[Value]) -> list[str]:
     return difflib.get_close_matches(str(value), map(str, choices), 1, 0.5)
-
-
-def _toml_or_text(value: str) -> Any:
-    if "\n" in value:
-        return value
-    try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, KeyError, RecursionError):
-        return value
 
 
 def _lines(text: str) -> Iterable[tuple[str, int]]:

@@ -359,17 +359,17 @@ def _range(key: str, value: dict[str, Any]) -> Parameter:
     if not isinstance(log := value.get("log", False), bool):
         raise ValueError("log must be true or false")
     names = ("mean", "std", "low", "high", "step")
-    given: dict[str, Any] = {name: float(value[name]) for name in names if name in value}
-    step = given.get("step")
+    numbers: dict[str, Any] = {name: float(value[name]) for name in names if name in value}
+    step = numbers.get("step")
     if is_normal:
-        _check_step(*ends(given["mean"], given["std"], None, log=log), step)
-        low, high = ends(given["mean"], given["std"], step, log=log)
-        given = {"low": low, "high": high, **given}
-    _check_step(given["low"], given["high"], step)
-    whole = (isinstance(value[name], int) for name in given.keys() & value.keys() - {"std"})
+        _check_step(*ends(numbers["mean"], numbers["std"], None, log=log), step)
+        low, high = ends(numbers["mean"], numbers["std"], step, log=log)
+        numbers = {"low": low, "high": high, **numbers}
+    _check_step(numbers["low"], numbers["high"], step)
+    whole = (isinstance(value[name], int) for name in numbers.keys() & value.keys() - {"std"})
     return Parameter(
         key,
-        **given,
+        **numbers,
         log=log,
         integer=all(whole) and (step is not None or not is_normal),
         when=_conditions(value),
