@@ -71,11 +71,10 @@ from seerd.agent.protocol import (
     Prepared,
     Refused,
     Start,
-    Stop,
 )
-from seerd.agent.remote_store import RemoteStore
+from seerd.agent.remote_store import CheckpointStore, RemoteStore
 from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
-from seerd.agent.transfer import CheckpointStore, Directory
+from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
 
@@ -202,7 +201,9 @@ class Orders:
         elif isinstance(order, Start):
             self._start(order)
         else:
-            self._stop(order)
+            attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
+            if attempt is not None:
+                attempt.stop("asked", order.kill_at(clock.now()))
 
     @property
     def asks(self) -> List[Ask]:
@@ -355,38 +356,29 @@ class Orders:
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job, urls, self._limit)
-        run, cuda = self._here.run, self._here.cuda
         attempt = LocalAttempt(
-            *(run, order, places, output, self._report, self._gpus.why_held),
+            *(self._here.run, order, places, output, self._report, self._gpus.why_held),
             others=lambda: [
                 other for other in list(self._attempts.values()) if other is not attempt
             ],
         )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
-        outside = {**(node_environment(order.node) if order.node else {}), **os.environ}
         learns = self._warm_of(job).learns
         if learns:  # until it is known of one attempt, each reports what it has imported
             self._learning.setdefault(job.id, []).append(places.modules)
-
-        def plan(job: Job) -> LaunchPlan:
-            return launch_plan(job, order, run, places, cuda, outside, learns)
-
-        self._beside(self._run(attempt, plan, job, output.checkpoint_store))
+        self._beside(self._run(attempt, job, output.checkpoint_store, learns=learns))
 
     async def _run(
-        self,
-        attempt: LocalAttempt,
-        planned: Callable[[Job], LaunchPlan],
-        job: Job,
-        checkpoint_store: CheckpointStore,
+        self, attempt: LocalAttempt, job: Job, checkpoint_store: CheckpointStore, *, learns: bool
     ) -> None:
-        order = attempt.start
+        order, run, cuda = attempt.start, self._here.run, self._here.cuda
         places = self._here.places(order.trial, order.attempt)
+        outside = {**(node_environment(order.node) if order.node else {}), **os.environ}
         laid: Optional[workplace.Laid] = None
         try:
             job = await self._interpreters.complete(job)
-            plan = planned(job)
+            plan = launch_plan(job, order, run, places, cuda, outside, learns)
             self._warm_up(job)
             name = None
             if speaks(order):
@@ -396,7 +388,7 @@ class Orders:
             over = attempt.stopped.is_set
             plan, laid = await in_thread(_placed, plan, job, order, places, name, over)
             if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
-                names = self._ours.names(order.gpus) if self._here.cuda else []
+                names = self._ours.names(order.gpus) if cuda else []
                 env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
                 plan = replace(plan, env=env)
             await attempt.begin(plan, self._warm_of(job))
@@ -418,11 +410,6 @@ class Orders:
                 )
                 at = clock.now()
                 self._report([Complained(0, at, order.trial, order.attempt, "shared", why)])
-
-    def _stop(self, order: Stop) -> None:
-        attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
-        if attempt is not None:
-            attempt.stop("asked", order.kill_at(clock.now()))
 
     def _why_not(self, order: Start) -> str:
         if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 def size(path: Path) -> int:
@@ -18,12 +19,34 @@ def size(path: Path) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of this file (flock(2)); not if there is no file."""
+    import fcntl  # not on Windows, where no agent runs either
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a regular file to read it. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no file", str(path))
+    return open(descriptor, "rb")
+
+
 def read(path: Path, start: int, most: int) -> bytes:
     """Read at most `most` bytes from `start` (negative: from the end). Raises `OSError`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "it is no file", str(path))
-        file.seek(start if start >= 0 else max(0, status.st_size + start))
+    with opened(path) as file:
+        file.seek(start if start >= 0 else max(0, os.fstat(file.fileno()).st_size + start))
         return file.read(most)

@@ -1,5 +1,6 @@
 """Progress marks of the ranks of an attempt: one small file each, in memory that they have mapped
-(docs/training-side.md). They are not trusted: a file without a valid mark counts as none.
+(docs/training-side.md, `seerd/training/marks.py`). They are not trusted: a file without a valid
+mark counts as none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Dict, Optional, Tuple
 
 MARK = struct.Struct("<10q3d")
+"""Version, then the fields of `ProgressMark`."""
 VERSION = 1
 MOST_RANKS = 64
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)

@@ -1,5 +1,7 @@
 """A checkpoint store that is reached by presigned URLs alone. A checkpoint exists there when its
-manifest does, under the name of the granted place; its own name is in the manifest.
+manifest does, under the name of the granted place; its own name is in the manifest. S3 compares
+each body with its MD5, and parts become an object only when all are completed
+(docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
 """
 
 from __future__ import annotations
@@ -9,20 +11,37 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import time
+from functools import partial
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple, Union
 
+from seerd.agent import plainfile
 from seerd.agent.manifest import LARGEST_MANIFEST, CheckpointError, Manifest, small_file
 from seerd.agent.presigned_urls import PresignedUrls
-from seerd.agent.protocol import Slot
-from seerd.agent.transfer import NotNowError, checksum, good, keep_only, name_file, write_named
-from seerd.agent.upload import upload
-from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires, download
+from seerd.agent.protocol import Parts, Slot
+from seerd.agent.threads import parallel
+from seerd.agent.transfer import (
+    Directory,
+    NotNowError,
+    checksum,
+    good,
+    keep_only,
+    name_file,
+    write_named,
+)
+from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires, download, refusal
 
 URLS_S = 30.0
 """Seconds to wait for a grant before a start; the daemon sends it first."""
 GONE = (404, TOO_SHORT)
+LARGE = 32 << 20
+"""Bytes from which on it is worth asking the daemon for places for parts, sent in parallel."""
+MOST_IN_ONE_PIECE = 5 << 30
+"""Bytes; S3's limit (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
+THREADS = 4
+PLAIN_ETAG = re.compile(r'"?[0-9A-Za-z-]{1,128}"?')
 log = logging.getLogger("agent")
 
 
@@ -31,7 +50,7 @@ class StoreUnreachableError(OSError):
 
 
 class RemoteStore:
-    """The store as one attempt sees it."""
+    """A store of one attempt. It blocks, so it is called in a thread."""
 
     def __init__(self, urls: PresignedUrls) -> None:
         self._urls = urls
@@ -61,21 +80,21 @@ class RemoteStore:
         slot = self._urls.place()
         if slot is None:
             raise NotNowError("no place has been granted")
-        with _opened(local / f"{name}.pt") as descriptor:
-            whole = Piece(descriptor, 0, manifest.size)
-            md5 = _verified(whole, manifest)
-            self._urls.try_it(slot)
-            try:
+        try:
+            with plainfile.opened(local / f"{name}.pt") as file:
+                whole = Piece(file.fileno(), 0, manifest.size)
+                md5 = _verified(whole, manifest)
+                self._urls.try_it(slot)
                 upload(self._wires, self._urls, slot, whole, md5)
                 self._wires.insist(lambda: self._wires.put(slot.manifest_url, raw))
-            except WebError as error:
-                if error.expired and not self._wires.is_cut:
-                    self._urls.is_refused(slot)
-                    raise NotNowError(str(error)) from None
-                why = f"checkpoint {name} cannot be put into the store: {error}"
-                raise CheckpointError(why) from None
-            except OSError as error:
-                raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
+        except WebError as error:
+            if error.expired and not self._wires.is_cut:
+                self._urls.is_refused(slot)
+                raise NotNowError(str(error)) from None
+            why = f"checkpoint {name} cannot be put into the store: {error}"
+            raise CheckpointError(why) from None
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
         self._urls.is_full(slot)
         return slot.name, manifest
 
@@ -129,40 +148,92 @@ class RemoteStore:
             if slot is None:
                 raise WebError("the daemon has not said where it is")
             try:
-                return slot, self._small(slot.manifest_url)
+                get = partial(self._wires.small, "GET", slot.manifest_url, most=LARGEST_MANIFEST)
+                return slot, self._wires.insist(get)
             except WebError as error:
                 if not error.expired or time.monotonic() >= until:
                     raise
                 self._urls.is_refused(slot)
 
-    def _small(self, url: str) -> bytes:
-        return self._wires.insist(lambda: self._wires.small("GET", url, most=LARGEST_MANIFEST))
 
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Open a plain file, which stays readable when removed. Raises `CheckpointError`."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing, or no file")
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+CheckpointStore = Union[Directory, RemoteStore]
+"""The store as one attempt sees it."""
 
 
 def _verified(whole: Piece, manifest: Manifest) -> str:
-    """Check the bytes; return their MD5 in base64. Raises `CheckpointError`."""
+    """Check the bytes; return their MD5 in base64. Raises `CheckpointError`, `OSError`."""
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
-    try:
-        for block in whole.blocks():
-            sha256.update(block)
-            md5.update(block)
-    except OSError as error:
-        raise CheckpointError(f"{manifest.name} cannot be read: {error}") from None
+    for block in whole.blocks():
+        sha256.update(block)
+        md5.update(block)
     if sha256.hexdigest() != manifest.sha256 or os.fstat(whole.descriptor).st_size != manifest.size:
         raise CheckpointError(f"{manifest.name} does not have the checksum of its manifest")
     return base64.b64encode(md5.digest()).decode()
+
+
+def upload(wires: Wires, urls: PresignedUrls, slot: Slot, whole: Piece, md5: str) -> None:
+    """Put these bytes at the place `slot`. Raises `WebError`, or `OSError` for the file."""
+    parts = urls.parts(slot, whole.size) if whole.size >= LARGE else None
+    if parts is not None:
+        try:
+            _in_parts(wires, parts, whole)
+        except WebError as error:
+            text = "checkpoint %s could not be put in parts, so it goes in one piece: %s"
+            log.warning(text, slot.name, error)
+            # The store keeps parts until they are aborted; the daemon removes what is left.
+            with contextlib.suppress(WebError):
+                wires.small("DELETE", parts.abort_url)
+        else:
+            return
+    if whole.size > MOST_IN_ONE_PIECE:
+        why = f"{whole.size} bytes cannot be put in one piece, and there is no place for parts"
+        raise WebError(why)
+    wires.insist(lambda: wires.put(slot.data_url, whole, md5))
+
+
+def _in_parts(wires: Wires, parts: Parts, whole: Piece) -> None:
+    pieces = pieces_of(whole, parts.part_size)
+    if len(pieces) != len(parts.urls):
+        raise WebError(f"{len(pieces)} parts are to be put in {len(parts.urls)} places", 400)
+    tags: Dict[int, str] = {}
+
+    def put(number: int) -> None:
+        tags[number] = wires.insist(lambda: wires.put(parts.urls[number], pieces[number]))
+
+    parallel(put, range(len(pieces)), THREADS)
+    _complete(wires, parts, [tags[number] for number in range(len(pieces))])
+
+
+def pieces_of(whole: Piece, size: int) -> List[Piece]:
+    """Split the bytes into pieces of `size` bytes, the last one smaller. Raises `WebError`."""
+    if size <= 0:
+        raise WebError("parts have a size", 400)
+    end = whole.start + whole.size
+    return [
+        Piece(whole.descriptor, at, min(size, end - at)) for at in range(whole.start, end, size)
+    ]
+
+
+def _complete(wires: Wires, parts: Parts, tags: List[str]) -> None:
+    if not all(map(PLAIN_ETAG.fullmatch, tags)):
+        raise WebError("the store gave a part no ETag", 400)
+    listed = "".join(
+        f"<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
+        for number, tag in enumerate(tags, 1)
+    )
+    body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+
+    def complete() -> None:
+        answer = wires.small("POST", parts.complete_url, body)
+        if b"CompleteMultipartUploadResult" not in answer:
+            # S3 answers 200 before it knows, see
+            # docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html.
+            raise refusal("completing the parts", 500, answer)
+
+    try:
+        wires.insist(complete)
+    except WebError as error:
+        if error.code != "NoSuchUpload":
+            raise
+        why = "the parts were completed or given up by somebody else"
+        raise WebError(why, 404, error.code) from None

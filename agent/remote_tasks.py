@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -185,17 +184,7 @@ def _shape(task: Dict[str, Any]) -> List[str]:
 
 
 def _locked() -> bool:
-    try:
-        descriptor = os.open("agent.lock", os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return plainfile.is_locked(Path("agent.lock"))
 
 
 def _answers() -> bool:
@@ -227,10 +216,17 @@ def _tail() -> str:
 
 
 def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
-    """End the run's agent and processes; leave the logs. Raises `EndError`."""
+    """Ask the run's agent to end, and kill it after `patience_s` seconds; end the run's processes,
+    and leave the logs. Raises `EndError`.
+    """
     if folder.is_dir():
         os.chdir(folder)
-        _end_agent(run, patience_s)
+        if _locked():
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
+                agent.connect("agent.sock")
+                agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
+            if not _comes_true(lambda: not _locked(), patience_s):
+                _kill_agent(run)
     left = host.kill(lambda: host.each_of_run(run), set())
     if left:
         raise EndError(f"the processes {sorted(left)} cannot be killed")
@@ -251,21 +247,10 @@ def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
     return {}
 
 
-def _end_agent(run: str, patience_s: float) -> None:
-    """Ask the agent to end, and kill it after `patience_s` seconds. Raises `EndError`."""
-    if not _locked():
-        return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
-        agent.connect("agent.sock")
-        agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
-    if not _comes_true(lambda: not _locked(), patience_s):
-        _kill_agent(run)
-
-
 def _kill_agent(run: str) -> None:
     agents = _agent()
     members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
-    host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
+    host.kill(lambda: {pid for pid in agents | members if host.is_there(pid)}, set())
     if not _comes_true(lambda: not _locked()):
         what = "does not end; kill the process that `fuser agent.lock` names"
         raise EndError(f"the agent in {Path.cwd()} {what}")
@@ -277,13 +262,6 @@ def _agent() -> Set[int]:
         return {int(Path("agent.pid").read_text())} if _locked() else set()
     except (FileNotFoundError, ValueError):
         return set()
-
-
-def _exists(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return stat.rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:

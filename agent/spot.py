@@ -48,8 +48,12 @@ class Metadata:
     def look(self) -> List[Notice]:
         """Return the notices; none if the service does not answer as it should."""
         action, advice = self._object(ACTION), self._object(REBALANCE)
-        notices = [_interruption(action)] if isinstance(action.get("action"), str) else []
-        return [*notices, *([Notice("rebalance")] if "noticeTime" in advice else [])]
+        notices = []
+        if isinstance(action.get("action"), str):  # "terminate", "stop" or "hibernate"
+            notices.append(Notice("interruption", _moment(action.get("time"))))
+        if "noticeTime" in advice:
+            notices.append(Notice("rebalance"))
+        return notices
 
     def _object(self, path: str) -> Dict[str, Any]:
         try:
@@ -101,12 +105,8 @@ def _keep_asking(url: str, report: Callable[[Notice], Any]) -> None:
         time.sleep(EVERY_S)
 
 
-def _interruption(answer: Dict[str, Any]) -> Notice:
-    """Read `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`, or "stop", "hibernate"."""
-    return Notice("interruption", _moment(answer.get("time")))
-
-
 def _moment(text: Any) -> Optional[float]:
+    """Read "2017-09-18T08:22:00Z"; None for anything else."""
     try:
         return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
     except (TypeError, ValueError):

@@ -25,21 +25,19 @@ def thread_needed() -> Iterator[None]:
         raise OSError(errno.EAGAIN, why) from error
 
 
-async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
-    """Return the result of `work` in a thread. Raises `OSError` if none can be started."""
-    return await _begun(work, *args)
-
-
 async def in_thread_or_here(work: Callable[..., Result], *args: Any) -> Result:
     """Do as `in_thread`, but without a thread call `work` in the caller's."""
     try:
-        begun = _begun(work, *args)
+        begun = in_thread(work, *args)
     except OSError:
         return work(*args)
     return await begun
 
 
-def _begun(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
+def in_thread(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
+    """Begin `work` in a thread; return its result to await. Raises `OSError` if no thread can be
+    started.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 

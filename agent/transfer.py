@@ -13,7 +13,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Optional, Protocol, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from seerd.agent.copying import copy_file
 from seerd.agent.manifest import (
@@ -38,31 +38,11 @@ class NotNowError(CheckpointError):
     """The store has no place for a checkpoint now, but may have one later."""
 
 
-class CheckpointStore(Protocol):
-    """The store as one attempt sees it. It blocks, so it is called in a thread."""
-
-    def ready(self) -> bool:
-        """Return whether there is a place for the next checkpoint."""
-
-    def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Store a checkpoint of `local`; return its name there. Raises `CheckpointError`."""
-
-    def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Fetch the newest good one of `names` (newest first), remove others. Raises `OSError`."""
-
-    def free(self) -> Optional[int]:
-        """Return how many bytes are free in the store; None: unknown."""
-
-    def last_call(self) -> None:
-        """Note that the next checkpoint is the last."""
-
-    def cut(self) -> None:
-        """End what is under way, where that may take long."""
-
-
 @dataclass
 class Directory:
-    """A store in a directory; not ready while that cannot be written (full, not mounted)."""
+    """A trial's store in a directory; not ready while that cannot be written (full, not mounted).
+    It blocks, so it is called in a thread.
+    """
 
     folder: Path
     goal: Comparison
@@ -74,16 +54,40 @@ class Directory:
         return time.monotonic() >= self.again_at
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint into the directory. Raises `NotNowError` or `CheckpointError`."""
+        """Put a checkpoint of the folder `local` into the directory, where only those that are
+        `needed` stay; return its name there. Raises `CheckpointError`, which is a `NotNowError` if
+        the directory cannot be written or no time is left.
+        """
         try:
-            return name, store(local, self.folder, name, self.goal, self._go_on)
+            manifest = _transfer(local, self.folder, name, self._go_on)
         except NotNowError:
             self.again_at = time.monotonic() + AGAIN_S
             raise
+        try:
+            names = _names(self.folder)
+            worths = {stored: self.goal.worth_at(self.folder, stored) for stored in names}
+            for old in set(worths) - needed(worths) - {name}:
+                _remove(self.folder, old)
+        except OSError as error:
+            why = "older checkpoints in %s cannot be removed: %s"
+            log.warning(why, self.folder, error.strerror)
+        return name, manifest
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Fetch as `CheckpointStore.fetch` says."""
-        return fetch(self.folder, local, names)
+        """Fetch the newest good one of these checkpoints (newest first) into the folder `local`,
+        and remove all others there; return its name, None if there is none. Raises `OSError`.
+        """
+        local.mkdir(parents=True, exist_ok=True)
+        keep_only(local, *names)
+        for name in names:
+            try:
+                if not good(local, name):
+                    _transfer(self.folder, local, name)
+            except CheckpointError as error:
+                log.warning("checkpoint %s cannot be restored: %s", name, error)
+            else:
+                return name
+        return None
 
     def free(self) -> Optional[int]:
         """Return the free bytes of the directory's disk; None: unknown."""
@@ -104,40 +108,6 @@ class Directory:
         if time.monotonic() >= self.cut_at:
             raise NotNowError("there is no time left to store it")
         return True
-
-
-def store(
-    local: Path, to: Path, name: str, goal: Comparison, go_on: Piece = lambda size: True
-) -> Manifest:
-    """Put a checkpoint of the folder `local` into the folder `to`, where only those that are
-    `needed` stay.
-
-    `go_on` is called after each piece, as `copy_file` calls it. Raises `CheckpointError`, which is
-    a `NotNowError` where a folder cannot be written, and what `go_on` raises.
-    """
-    manifest = _transfer(local, to, name, go_on)
-    try:
-        worths = {checkpoint: goal.worth_at(to, checkpoint) for checkpoint in _names(to)}
-        for old in set(worths) - needed(worths) - {name}:
-            _remove(to, old)
-    except OSError as error:
-        log.warning("older checkpoints in %s cannot be removed: %s", to, error.strerror)
-    return manifest
-
-
-def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
-    """Fetch as `CheckpointStore.fetch` says, from the folder `store_folder`."""
-    local.mkdir(parents=True, exist_ok=True)
-    keep_only(local, *names)
-    for name in names:
-        try:
-            if not good(local, name):
-                _transfer(store_folder, local, name)
-        except CheckpointError as error:
-            log.warning("checkpoint %s cannot be restored: %s", name, error)
-        else:
-            return name
-    return None
 
 
 def _transfer(source: Path, to: Path, name: str, go_on: Piece = lambda size: True) -> Manifest:

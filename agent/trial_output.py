@@ -26,7 +26,8 @@ from seerd.agent.manifest import (
     needed,
 )
 from seerd.agent.protocol import Checkpointed, Complained, Fact, Reported, Training
-from seerd.agent.transfer import CheckpointStore, NotNowError
+from seerd.agent.remote_store import CheckpointStore
+from seerd.agent.transfer import NotNowError
 
 MOST_AT_ONCE = 1 << 20
 MOST_BEHIND = 8 << 20
@@ -275,7 +276,9 @@ class TrialOutput:
         if kind == "report":
             return self._report(line, count_of(line["epoch"]))
         if kind == "checkpoint":
-            is_new = self._saved(_name(line["name"]), _seconds(line.get("save_s", 0.0)))
+            if not is_safe(line["name"]):
+                raise ValueError(f"{line['name']!r:.80} is no name for a checkpoint")
+            is_new = self._saved(line["name"], _seconds(line.get("save_s", 0.0)))
             if line.get("tracked") == []:
                 self.report_once("untracked", "")
             return self._reports.before_save() if is_new else []
@@ -329,12 +332,6 @@ def _moment(line: Dict[str, Any]) -> float:
     if not isinstance(steady, float) and isinstance(wall, float):
         at = clock.of_wall(wall)
     return at if now - 86400 < at <= now else now
-
-
-def _name(value: Any) -> str:
-    if not is_safe(value):
-        raise ValueError(f"{value!r:.80} is no name for a checkpoint")
-    return str(value)
 
 
 def _seconds(value: Any) -> float:

@@ -13,8 +13,9 @@ import os
 import signal
 import socket
 import sys
+from itertools import chain
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set, TypeVar, Union
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, TypeVar, Union
 
 from seerd.agent import host
 from seerd.agent.launch import LaunchPlan, WarmPlan
@@ -274,7 +275,10 @@ class WarmStarts:
         if fork is None and self._process is None:
             # Whether there is a fork is unknown; and it has the attempt's mark only once it begins.
             mark, attempt = process.mark, plan.env[host.MARKER]
-            await in_thread_or_here(host.kill, lambda: _marked(mark, attempt), {process.pid})
+            marked = host.each_marked_with
+            await in_thread_or_here(
+                host.kill, lambda: chain(marked(mark), marked(attempt)), {process.pid}
+            )
         return fork
 
     async def _tried(self, fork: "Awaitable[_Fork]") -> "Optional[_Fork]":
@@ -464,11 +468,6 @@ async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
 def can_fork() -> bool:
     """Return whether this system has what warm starts need."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
-
-
-def _marked(*marks: str) -> Iterator[int]:
-    for mark in marks:
-        yield from host.each_marked_with(mark)
 
 
 def _sets_variables(script: Path) -> bool:

@@ -9,9 +9,8 @@ import asyncio
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Awaitable, Callable, Dict, List, Optional, Set
+from typing import Awaitable, Callable, Dict, List, Optional, Set, Tuple
 
 from seerd.agent import clock, postmortem
 from seerd.agent.hangs import HangDetector, Stall
@@ -30,6 +29,8 @@ LAST_LOOK_S = 60.0
 """Seconds that the observer then has to copy the last checkpoint."""
 REPORTED_SHARE = 0.25
 """A smaller share of time spent waiting is not reported."""
+Waits = Tuple[float, List[int], List[float]]
+"""Seconds of a measurement, numbers of ranks, and the share of it that each has waited (0 to 1)."""
 
 
 class Watchdog:
@@ -72,8 +73,8 @@ class Watchdog:
                 self._report([self._stalled(before, over=True)])
         waits = self._stragglers.look(now, self._hangs.marks)
         if waits is not None:
-            order, counts = self._start, (waits.over_s, waits.ranks, waits.shares)
-            self._report([Waited(0, clock.now(), order.trial, order.attempt, *counts)])
+            order = self._start
+            self._report([Waited(0, clock.now(), order.trial, order.attempt, *waits)])
 
     def is_closing(self) -> bool:
         """Return whether torchrun has begun to end its ranks because one has failed."""
@@ -130,15 +131,6 @@ class ScriptObserver:
         self._lost()
 
 
-@dataclass(frozen=True)
-class Waits:
-    """How much ranks have waited: see `Waited` of the protocol."""
-
-    over_s: float
-    ranks: List[int]
-    shares: List[float]
-
-
 class StragglerDetector:
     """Measures how much the ranks of one attempt wait.
 
@@ -154,33 +146,26 @@ class StragglerDetector:
 
     def look(self, now: float, by_rank: Dict[int, ProgressMark]) -> Optional[Waits]:
         """Measure on; return what is to be reported. Called often (monotonic clock)."""
-        if not _is_going(by_rank):
+        marks = by_rank.values()
+        if not marks or any(
+            mark.peers != len(marks) or mark.units < UNITS or mark.doing == ENDED for mark in marks
+        ):
             self._began = None
         elif self._began is None:
             self._begin(now, by_rank)
         elif now - self._began >= self._span_s:
-            waits = self._counted(now - self._began, by_rank)
+            over_s = now - self._began
+            spent_s = [_spent(mark) - self._before.get(n, 0.0) for n, mark in by_rank.items()]
+            shares = [round(min(1.0, max(0.0, spent) / over_s), 4) for spent in spent_s]
             self._span_s = min(2 * self._span_s, MOST_S)
             self._begin(now, by_rank)
-            if self._always or max(waits.shares) >= REPORTED_SHARE:
-                return waits
+            if self._always or max(shares) >= REPORTED_SHARE:
+                return over_s, [mark.rank for mark in marks], shares
         return None
 
     def _begin(self, now: float, by_rank: Dict[int, ProgressMark]) -> None:
         self._began, self._before = now, {local: _spent(mark) for local, mark in by_rank.items()}
 
-    def _counted(self, over_s: float, by_rank: Dict[int, ProgressMark]) -> Waits:
-        spent_s = [_spent(mark) - self._before.get(n, 0.0) for n, mark in by_rank.items()]
-        shares = [round(min(1.0, max(0.0, spent) / over_s), 4) for spent in spent_s]
-        return Waits(over_s, [mark.rank for mark in by_rank.values()], shares)
-
 
 def _spent(mark: ProgressMark) -> float:
     return mark.waited_s + mark.reduced_s
-
-
-def _is_going(by_rank: Dict[int, ProgressMark]) -> bool:
-    every = by_rank.values()
-    return bool(every) and all(
-        m.peers == len(by_rank) and m.units >= UNITS and m.doing != ENDED for m in every
-    )

@@ -47,6 +47,8 @@ PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 MOST_OF_A_REFUSAL = 1 << 14
 TOO_SHORT = 416
 """S3's status for a range behind the end of a file; ours, too, for a file that ends too early."""
+CALLED_OFF = 499
+"""Our status for work that was called off, which is not tried again."""
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "BadDigest", "OperationAborted")
 OLD_CODES = ("ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed")
 OLD = b"Request has expired"
@@ -72,15 +74,6 @@ class WebError(Exception):
     def again(self) -> bool:
         """Whether the same may work a moment later."""
         return self.status in (0, 408, 429) or self.status >= 500 or self.code in AGAIN_CODES
-
-
-class CutError(WebError):
-    """The work was called off."""
-
-    @property
-    def again(self) -> bool:
-        """False: the work stays called off."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -208,7 +201,7 @@ class Wires:
             yield response
         except WebError:
             if self.is_cut:
-                raise CutError("the transfer was called off") from None
+                raise WebError("the transfer was called off", CALLED_OFF) from None
             raise
         finally:
             with self._lock:

@@ -44,18 +44,15 @@ def decode(line: bytes) -> Message:
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line of {len(line)} bytes is too long")
     try:
-        return _message(_DECODER.decode(line.decode()))
+        body = _DECODER.decode(line.decode())
+        kind = body.pop("kind", None) if isinstance(body, dict) else None
+        if not isinstance(kind, str) or kind not in _KINDS:
+            raise ProtocolError(f"no message is of kind {_shown(kind)}")
+        message: Message = _made(_KINDS[kind], body)
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
     except ValueError as error:
         raise ProtocolError(f"not JSON: {error}") from None
-
-
-def _message(body: Any) -> Message:
-    kind = body.pop("kind", None) if isinstance(body, dict) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ProtocolError(f"no message is of kind {_shown(kind)}")
-    message: Message = _made(_KINDS[kind], body)
     return message
 
 

@@ -28,8 +28,10 @@ ROOT = Path(__file__).parent.parent
 CORE = sorted((ROOT / "seerd" / "core").rglob("*.py"))
 PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
+FRAMEWORKS = [ROOT / "seerd" / "lightning.py", ROOT / "seerd" / "transformers.py"]
 TRAINING_SIDE = [
     ROOT / "seerd" / "__init__.py",
+    *FRAMEWORKS,
     *sorted((ROOT / "seerd" / "training").rglob("*.py")),
 ]
 
@@ -207,10 +209,7 @@ LINUX_PROGRAMS = frozenset(
 LINUX_MODULES = frozenset({"ctypes", "spwd", "ossaudiodev"})
 KERNEL_FILES = ("/proc", "/sys", "/dev/shm")
 GUARDED = {
-    "agent/remote_tasks.py": {
-        "_exists: /proc/",  # of a machine that is logged in to
-        "_command: /proc/",
-    },
+    "agent/remote_tasks.py": {"_command: /proc/"},  # of a machine that is logged in to
     "agent/family.py": {"the module: /sys/fs/cgroup"},  # read where the system is Linux
     "agent/copying.py": {"_copy_piece: os.copy_file_range"},  # where there is one
     "agent/host.py": {
@@ -228,11 +227,11 @@ GUARDED = {
         "LeaseFolder: /proc/",
         "_has_open: /proc/",
     },
-    "agent/warm/ending.py": {"_flush_c: ctypes"},  # of a fork, on Linux alone
+    "agent/warm/script.py": {"end: ctypes"},  # of a fork, on Linux alone
     "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
         "remember: /proc/self/stat",
         "remember: ctypes",
-        "_Region: ctypes",
+        "show: ctypes",
         "die_with: ctypes",
     },
     "agent/warm/preload.py": {
@@ -403,10 +402,10 @@ def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_wh
     path: Path,
 ) -> None:
     """What is for a framework also uses that framework: who has it not does not import it."""
-    tree, framework = tree_of(path), path.stem.removeprefix("for_")
+    tree = tree_of(path)
     asked = {n.split(".")[0] for n in beyond_stdlib(imports(tree), "seerd")}
-    if path.stem.startswith("for_"):
-        assert asked == {framework}
+    if path in FRAMEWORKS:
+        assert asked == {path.stem}
         return
     assert beyond_stdlib(imports_on_load(tree), "seerd") == []
     assert asked <= {"torch", "numpy"}
@@ -436,6 +435,7 @@ def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_a
         "seerd.agent.copying",
         "seerd.agent.host",
         "seerd.agent.manifest",
+        "seerd.agent.plainfile",
         "seerd.agent.protocol",
         "seerd.agent.wire",
         "seerd.aws",
@@ -463,10 +463,10 @@ def test_nothing_imports_the_command_line_and_every_file_says_what_it_is_for(pat
 MET_IN_HELP = {
     "seerd/api/handle.py": {"Best", "Run"},
     "seerd/api/notebook.py": {"Chart"},
+    "seerd/lightning.py": {"Callback"},
     "seerd/training/data.py": {"Batch"},
-    "seerd/training/for_lightning.py": {"Callback"},
-    "seerd/training/for_transformers.py": {"Callback"},
     "seerd/training/trial.py": {"Trial"},
+    "seerd/transformers.py": {"Callback"},
 }
 """Classes that scripts and notebooks get: people read of their attributes in `help()`."""
 

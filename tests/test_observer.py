@@ -17,9 +17,8 @@ import pytest
 from seerd.training.attempt import Attempt
 from seerd.training.observer import printed as printed_module
 from seerd.training.observer import saved as saved_module
-from seerd.training.observer.order import NOTHING, SaveOrder, State
 from seerd.training.observer.printed import Line, Lines, Reports
-from seerd.training.observer.saved import Saved, Watch, is_sound
+from seerd.training.observer.saved import NOTHING, Saved, SaveOrder, State, Watch, is_sound
 
 
 def attempt(smooth: int = 1, constraints: Sequence[str] = ()) -> Attempt:

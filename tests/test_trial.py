@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seerd.agent.manifest import Comparison
 from seerd.training import checkpoints
 from seerd.training.attempt import Attempt, mean_of, since_boot
 from seerd.training.data import Sampler, Share, split
@@ -29,6 +30,7 @@ from seerd.training.pace import Horizon
 from seerd.training.ranks import Ranks
 
 ROOT = Path(__file__).parent.parent
+GOAL = Comparison("accuracy", "max")
 REGRESSION = ROOT / "tests" / "programs" / "regression.py"
 
 
@@ -313,7 +315,7 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
 
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "replace", named)
-    checkpoints.write(None, tmp_path, "1", {"epoch": 1, "metrics": {}}, lambda _: None)
+    checkpoints.write(tmp_path, "1", {"epoch": 1, "metrics": {}}, b"weights", GOAL)
     assert done == [
         ("flushed", ".1.pt"),
         ("named", "1.pt"),
@@ -325,7 +327,7 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
 def test_the_newest_two_checkpoints_and_the_best_stay_here(tmp_path: Path) -> None:
     for number, accuracy in enumerate((0.4, 0.9, None, 0.5, 0.6, 0.5), 1):
         payload = {"epoch": number, "metrics": {"accuracy": accuracy}}
-        checkpoints.write(None, tmp_path, str(number), payload, lambda m: m["accuracy"])
+        checkpoints.write(tmp_path, str(number), payload, b"weights", GOAL)
     assert {path.stem for path in tmp_path.iterdir()} == {"2", "5", "6"}
 
 
@@ -334,7 +336,8 @@ def test_of_a_script_that_reports_each_step_the_newest_checkpoints_stay_and_are_
 ) -> None:
     for reports in (999_998, 999_999, 1_000_000, 1_000_001, 10_000_000):
         payload = {"epoch": reports, "metrics": {}}
-        checkpoints.write(None, tmp_path, f"{reports:06d}-{reports:08d}", payload, lambda _: None)
+        data = checkpoints.dumped(None, payload)
+        checkpoints.write(tmp_path, f"{reports:06d}-{reports:08d}", payload, data, GOAL)
     there = {path.stem for path in tmp_path.iterdir()}
     assert there == {"1000001-01000001", "10000000-10000000"}
     assert json.loads(checkpoints.newest(None, tmp_path) or b"")["epoch"] == 10_000_000
@@ -471,7 +474,7 @@ def test_progress_goes_by_reports_if_they_end_sooner(tmp_path: Path) -> None:
 
 def test_progress_does_not_go_back_when_the_end_comes_later_than_it_seemed(tmp_path: Path) -> None:
     known = horizon(tmp_path, 900.0)
-    known.restore(0.5, 100.0)
+    known.progress, known.trained_s = 0.5, 100.0
     assert known.look(1.0, 3)[0] == 0.5
     assert known.look(1000.0, 4)[0] > 0.5
 

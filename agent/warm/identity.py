@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 MARKER = "SEERD_ATTEMPT"
 PR_SET_PDEATHSIG = 1
@@ -21,25 +21,8 @@ ARG_START, ENV_START = 45, 47
 """Indices of these addresses in proc_pid_stat(5), from the state on; the ends follow."""
 
 
-class _Region:
-    """Memory that may be written over."""
-
-    def __init__(self, at: int, size: int) -> None:
-        self.at = at
-        self.size = size
-
-    def write(self, items: Sequence[bytes]) -> None:
-        """Write as many whole items as there is room for, each with a zero behind it."""
-        data = b""
-        for item in items:
-            if len(data) + len(item) < self.size:
-                data += item + b"\0"
-        import ctypes  # not for the agent, which takes `padded` alone from here
-
-        ctypes.memmove(self.at, data.ljust(self.size, b"\0"), self.size)
-
-
-_regions: List[_Region] = []
+_padding: List[Tuple[int, int]] = []
+"""Addresses and sizes of the arguments' and the environment's memory, which may be written over."""
 
 
 def die_with(agent: int) -> None:
@@ -67,7 +50,7 @@ def remember() -> None:
     entry = f"{MARKER}=".encode()
     at = 0 if shown.startswith(entry) else shown.index(b"\0" + entry) + 1
     size = shown.index(b"\0", at) + 1 - at
-    _regions[:] = [_Region(begin, end - begin), _Region(env_begin + at, size)]
+    _padding[:] = [(begin, end - begin), (env_begin + at, size)]
 
 
 def padded(mark: str) -> str:
@@ -77,11 +60,17 @@ def padded(mark: str) -> str:
 
 def show(argv: Sequence[str], env: Dict[str, str]) -> None:
     """Make the kernel show these, the marker and the rank first, as room may end."""
+    import ctypes  # not for the agent, which takes `padded` alone from here
+
     first = [name for name in (MARKER, "LOCAL_RANK") if name in env]
     names = [*first, *(name for name in env if name not in first)]
-    arguments, variables = _regions
-    arguments.write([os.fsencode(word) for word in argv])
-    variables.write([os.fsencode(f"{name}={env[name]}") for name in names])
+    variables = [f"{name}={env[name]}" for name in names]
+    for (address, size), items in zip(_padding, (argv, variables)):
+        data = b""
+        for item in map(os.fsencode, items):  # as many whole ones as there is room for
+            if len(data) + len(item) < size:
+                data += item + b"\0"
+        ctypes.memmove(address, data.ljust(size, b"\0"), size)
 
 
 def take(request: Dict[str, Any]) -> None:

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
+import contextlib
+import gc
 import importlib.machinery
+import io
 import os
 import sys
 import types
 from typing import Any, Dict, Optional, Sequence
-
-from seerd.agent.warm.ending import end
 
 
 class Script:
@@ -91,3 +93,29 @@ def _shorten(error: BaseException, code: Any) -> None:
         hook(kind, raised, traceback)
 
     sys.excepthook = shown
+
+
+def end(status: int) -> None:
+    """End this process, whose script has ended, as the interpreter would, but without taking down
+    what was imported: that would copy most of the shared memory.
+    """
+    import ctypes
+
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()  # noqa: SLF001
+    atexit._run_exitfuncs()  # noqa: SLF001
+    # Threads that are left would miss their names.
+    if len(sys._current_frames()) == 1:  # noqa: SLF001
+        sys.modules["__main__"].__dict__.clear()
+        gc.collect()  # what was imported before the fork is frozen, and is not looked at
+    flush_open_files()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(status)
+
+
+def flush_open_files() -> None:
+    """Write out files that scripts have never closed; the garbage collector knows them."""
+    for thing in gc.get_objects():
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
+            with contextlib.suppress(OSError, ValueError):
+                thing.flush()

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from seerd.agent.warm import identity
 from seerd.agent.warm.script import Script, come_first, execute, new_main
@@ -51,12 +51,12 @@ class Launcher:
             pid = os.fork()
             if pid == 0:
                 here.close()
-                for rank in ForkedRank.waiting:
-                    rank.close()
+                for _, wire in ForkedRank.waiting:
+                    wire.close()
                 return _awaited(theirs)
             theirs.close()
             here.recv(1)  # it has a session of its own now, which torchrun may signal
-            ForkedRank.waiting.append(_WaitingRank(pid, here))
+            ForkedRank.waiting.append((pid, here))
         return self
 
     def run(self) -> None:
@@ -100,28 +100,11 @@ def _awaited(wire: socket.socket) -> Script:
     return Script(request["argv"])
 
 
-class _WaitingRank:
-    """A rank that waits until torchrun wants it."""
-
-    def __init__(self, pid: int, wire: socket.socket) -> None:
-        self.pid = pid
-        self._wire = wire
-
-    def want(self, argv: Sequence[str], env: Dict[str, str], out: List[int]) -> None:
-        line = json.dumps({"argv": list(argv), "env": env}).encode() + b"\n"
-        rest = line[socket.send_fds(self._wire, [line], out) :]
-        if rest:
-            self._wire.sendall(rest)
-        self.close()
-
-    def close(self) -> None:
-        self._wire.close()
-
-
 class ForkedRank:
     """What torchrun uses of `subprocess.Popen`, for a rank that is there already."""
 
-    waiting: List[_WaitingRank] = []  # noqa: RUF012 (ranks that are not wanted yet)
+    # process ids and sockets of ranks that are not wanted yet
+    waiting: List[Tuple[int, socket.socket]] = []  # noqa: RUF012
 
     def __init__(
         self,
@@ -134,10 +117,12 @@ class ForkedRank:
         assert start_new_session
         self.args = args
         self.returncode: Optional[int] = None
-        rank = self.waiting.pop(0)
-        self.pid = rank.pid
+        self.pid, wire = self.waiting.pop(0)
         out = [1 if stdout is None else stdout.fileno(), 2 if stderr is None else stderr.fileno()]
-        rank.want(args, env, out)
+        line = json.dumps({"argv": list(args), "env": env}).encode() + b"\n"
+        with wire:
+            if rest := line[socket.send_fds(wire, [line], out) :]:
+                wire.sendall(rest)
 
     def poll(self) -> Optional[int]:
         """Return the exit status, negative for a signal; None while it runs."""

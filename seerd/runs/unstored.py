@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seerd.agent import transfer
 from seerd.agent.manifest import CheckpointError, Comparison, Manifest
+from seerd.agent.transfer import Directory, good
 from seerd.core.events import Checkpoint
 from seerd.core.metrics import as_it_counts, chosen, sign_of, violated_by
 from seerd.core.state import State
@@ -37,7 +37,7 @@ def unstored(folder: RunFolder, state: State) -> Better:
         worth = None if violated_by(manifest.metrics, goal) else as_it_counts(state, saved)
         if worth is None or (best and sign_of(goal) * (worth - (best.metric or 0.0)) <= 0):
             continue
-        if transfer.good(path.parent, path.stem):
+        if good(path.parent, path.stem):
             better[job] = path.parent, saved
     return better
 
@@ -52,7 +52,7 @@ def store(folder: RunFolder, state: State, better: Better) -> tuple[Checkpoint, 
         goal = state.facts.goal_of(saved.trial)
         to = Path(wiring.load(folder).store) / saved.trial
         try:
-            transfer.store(local, to, saved.name, Comparison(goal.metric, goal.mode))
+            Directory(to, Comparison(goal.metric, goal.mode)).put(local, saved.name)
         except CheckpointError as error:
             raise StoreError(
                 f"the better model of {saved.trial} still cannot be stored: {error}; make room, "

@@ -9,12 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from seerd.agent.manifest import allows
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where no agent runs either
-    fcntl = None  # type: ignore[assignment]
+from seerd.agent.manifest import Comparison, allows
+from seerd.agent.plainfile import is_locked
 
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -47,10 +43,10 @@ class Attempt:
         body["every_s"], body["folder"] = body["checkpoint_every_s"], folder
         return cls(**{each.name: body[each.name] for each in fields(cls) if each.name in body})
 
-    def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
-        """Return how good these metrics are, more is better; None: not finite."""
-        value = metrics.get(self.metric)
-        return -value if value is not None and self.mode == "min" else value
+    @property
+    def goal(self) -> Comparison:
+        """How its checkpoints are compared."""
+        return Comparison(self.metric, self.mode)
 
     def constrained(self) -> List[str]:
         """Name the metrics on which there are constraints."""
@@ -87,19 +83,7 @@ class Attempt:
     def is_alone(self) -> bool:
         """Return whether the agent has died (its lock is free), so nobody would stop this trial."""
         lock = os.environ.get("SEERD_AGENT_LOCK")
-        if lock is None or fcntl is None:
-            return False
-        try:
-            descriptor = os.open(lock, os.O_RDONLY)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+        return lock is not None and not is_locked(Path(lock))
 
     def is_to_save(self) -> bool:
         """Return whether the agent wants a save now; True once for each request."""

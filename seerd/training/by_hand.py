@@ -9,8 +9,13 @@ from typing import Any, Dict, Optional, Tuple
 
 def defaults(spec: Optional[str]) -> Dict[str, Any]:
     """Return the first or middle value of every active parameter. Raises as `_read_spec` does."""
-    space = _read_spec(spec)["space"]
-    return _configuration({name: value for name, value in space.items() if name != "constraints"})
+    config: Dict[str, Any] = {}
+    for name, value in _read_spec(spec)["space"].items():
+        when = value.get("when", {}) if isinstance(value, dict) else {}
+        is_active = all(_is_one_of(config.get(other), wanted) for other, wanted in when.items())
+        if is_active and name != "constraints":
+            config[name] = _default(value)
+    return config
 
 
 def max_reports(spec: Optional[str]) -> Optional[int]:
@@ -37,15 +42,6 @@ def _read_spec(spec: Optional[str]) -> Dict[str, Any]:
     except ImportError:
         raise RuntimeError("reading spec.toml by hand needs Python 3.11 or newer") from None
     return tomllib.loads(path.read_text())
-
-
-def _configuration(space: Dict[str, Any]) -> Dict[str, Any]:
-    config: Dict[str, Any] = {}
-    for name, value in space.items():
-        when = value.get("when", {}) if isinstance(value, dict) else {}
-        if all(_is_one_of(config.get(other), wanted) for other, wanted in when.items()):
-            config[name] = _default(value)
-    return config
 
 
 def _is_one_of(value: Any, wanted: Any) -> bool:

@@ -3,66 +3,46 @@
 The one rule: a checkpoint exists when its manifest does, and its manifest is written last.
 """
 
-import contextlib
 import hashlib
 import io
 import json
-import math
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, Optional
+from typing import Any, BinaryIO, Dict, List, Optional
 
-from seerd.agent import KEPT, folders
-from seerd.agent.manifest import by_number
+from seerd.agent import folders
+from seerd.agent.manifest import Comparison, by_number, needed
 
 FLUSHED = 32 << 20  # bytes after which written data must be on the disk
 ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
 
-# how good metrics are, more is better; None: unknown
-Worth = Callable[[Dict[str, Optional[float]]], Optional[float]]
 
-
-def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: Worth) -> None:
-    """Write a checkpoint, and remove all but the newest `KEPT` and the best one. Raises
-    `RuntimeError` if it is the first one and could not be loaded again.
+def write(folder: Path, name: str, about: Dict[str, Any], data: bytes, goal: Comparison) -> None:
+    """Write a checkpoint of these bytes, and remove those that are not `needed` any more. `about`:
+    what is known of the trial.
     """
-    data = dumped(torch, payload)
-    if torch is not None and not any(folder.glob("[0-9]*.json")):
-        _check_loadable(torch, data, payload["state"])
-    _write(folder, name, payload, data, worth)
-
-
-def write_folder(
-    folder: Path, name: str, about: Dict[str, Any], source: Path, worth: Worth
-) -> None:
-    """Write a checkpoint of the folder `source`, as `write` does."""
-    _write(folder, name, about, packed(source, about), worth)
-
-
-def _write(folder: Path, name: str, payload: Dict[str, Any], data: bytes, worth: Worth) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    sha256 = _write_whole(folder / f"{name}.pt", data)
     manifest = {
         "version": 1,
         "name": name,
-        "epoch": payload["epoch"],
-        "metrics": payload["metrics"],
-        "sha256": sha256,
+        "epoch": about["epoch"],
+        "metrics": about["metrics"],
+        "sha256": _write_whole(folder / f"{name}.pt", data),
         "size": len(data),
         "versions": versions(),
     }
-    publish(folder, manifest, worth)
+    publish(folder, manifest, goal)
 
 
-def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
-    """Write a checkpoint's manifest, and remove all but the newest `KEPT` and the best one."""
+def publish(folder: Path, manifest: Dict[str, Any], goal: Comparison) -> None:
+    """Write a checkpoint's manifest, and remove checkpoints that are not `needed` any more."""
     _write_whole(folder / f"{manifest['name']}.json", json.dumps(manifest).encode())
-    every = _every(folder)
-    for old in set(every[:-KEPT]) - {_best(every, worth)}:
-        old.unlink()
-        old.with_suffix(".pt").unlink(missing_ok=True)
+    worths = {path.stem: goal.worth_at(folder, path.stem) for path in every(folder)}
+    for old in worths.keys() - needed(worths):
+        (folder / f"{old}.json").unlink()
+        (folder / f"{old}.pt").unlink(missing_ok=True)
 
 
 def versions() -> Dict[str, str]:
@@ -72,27 +52,16 @@ def versions() -> Dict[str, str]:
     return known_versions if torch is None else {**known_versions, "torch": str(torch.__version__)}
 
 
-def _every(folder: Path) -> List[Path]:
+def every(folder: Path) -> List[Path]:
+    """Return the manifests in this folder, oldest first."""
     return sorted(folder.glob("[0-9]*.json"), key=lambda path: by_number(path.stem))
-
-
-def _best(every: List[Path], worth: Worth) -> Optional[Path]:
-    """Return the best of these manifests, given oldest first; of equal ones the newest."""
-    best: Optional[Path] = None
-    most = -math.inf
-    for path in every:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            value = worth(json.loads(path.read_text())["metrics"])
-            if value is not None and value >= most:
-                best, most = path, value
-    return best
 
 
 def newest(torch: Any, folder: Path) -> Optional[bytes]:
     """Read the newest checkpoint that is whole and can be loaded; None if there is none. A damaged
     one is skipped, and its manifest removed.
     """
-    for path in reversed(_every(folder)):
+    for path in reversed(every(folder)):
         try:
             manifest = json.loads(path.read_text())
             data = path.with_suffix(".pt").read_bytes()
@@ -205,19 +174,16 @@ class Flushed:
         self._unflushed = 0
 
 
-def _reason(error: Exception) -> str:
-    """Return what cannot be loaded. torch's own text is long, and advises to load it unsafely."""
-    match = re.search(r"GLOBAL (\S+)", str(error))
-    return f"there is a {match[1]} in it" if match else str(error).split("\n", 1)[0]
-
-
-def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
+def check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
     """Raise `RuntimeError`, with the object to blame, if a checkpoint could not be loaded safely:
     at the first checkpoint, not when one is needed.
     """
     try:
         load(torch, data)
     except Exception as error:
+        # torch's own text is long, and advises to load it unsafely.
+        match = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"there is a {match[1]} in it" if match else str(error).split("\n", 1)[0]
         for name, state in states.items():
             try:
                 load(torch, dumped(torch, state))
@@ -225,6 +191,6 @@ def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
                 raise RuntimeError(
                     f"the state_dict of {name!r} holds more than tensors, numbers, texts, "
                     "lists and dicts, "
-                    f"so a checkpoint with it could not be loaded safely: {_reason(error)}"
+                    f"so a checkpoint with it could not be loaded safely: {why}"
                 ) from None
         raise

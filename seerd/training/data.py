@@ -7,7 +7,7 @@ import gc
 import math
 import random
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 
 from seerd.training.marks import Steps
 
@@ -109,7 +109,9 @@ class Sampler:
             # do so in the middle of a pass.
             self._resumed = False
             self._rewind()
-        order = self._order()
+        order = list(range(self._samples))
+        if self._shuffle:
+            random.Random(self._share.seed * 1_000_003 + self._pass).shuffle(order)
         total, rank = self._share.total, self._share.rank
         share = total // self._share.world
         for first in range(self._start, self._usable(), total):
@@ -139,12 +141,6 @@ class Sampler:
 
     def _usable(self) -> int:
         return self._samples - self._samples % self._share.total
-
-    def _order(self) -> List[int]:
-        order = list(range(self._samples))
-        if self._shuffle:
-            random.Random(self._share.seed * 1_000_003 + self._pass).shuffle(order)
-        return order
 
 
 def first_batch(torch: Any) -> int:

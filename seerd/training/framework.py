@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from seerd.agent import folders
+from seerd.agent.progress_marks import SAVING
 from seerd.training import checkpoints
-from seerd.training.marks import SAVING
 from seerd.training.trial import Trial
 
 BY_HAND = Path("out")
@@ -36,14 +36,9 @@ class Framework:
         # whether the script was started without seerd, so that nothing is saved
         self.by_hand = attempt is None
         self.folder = attempt.folder / "saves" if attempt else BY_HAND  # where it may save
-        self._leaves = False
+        self.leaves = False  # whether the trial is to leave
         if trial.checkpoint is not None:
             _check(trial._torch, trial.checkpoint)
-
-    @property
-    def leaves(self) -> bool:
-        """Whether the trial is to leave."""
-        return self._leaves
 
     def look(self) -> bool:
         """Agree with all ranks whether to leave (`leaves`); return whether to save now. If so, the
@@ -53,16 +48,12 @@ class Framework:
         if trial._over:
             return False
         leave, due = trial._agree()
-        self._leaves = self._leaves or leave
+        self.leaves = self.leaves or leave
         if (leave or due) and trial._is_unsaved():
             trial._mark.turn(SAVING)
             return True
         trial._go_on(leave)
         return False
-
-    def is_unsaved(self) -> bool:
-        """Return whether the state differs from the last save."""
-        return self.trial._is_unsaved()
 
     def keep(self, folder: Path) -> None:
         """Make a checkpoint of what all ranks have saved in this folder. Raises `RuntimeError` if
@@ -71,10 +62,16 @@ class Framework:
         trial = self.trial
         if trial._is_unsaved():
             trial._ranks.gather(None)  # all have written their part
-            if trial.rank == 0:
-                self._write(folder)
+            if trial.rank == 0 and trial._attempt is not None:
+                for name in SKIPPED:
+                    (folder / name).unlink(missing_ok=True)
+                if not checkpoints.every(trial._attempt.checkpoints):
+                    _check(trial._torch, folder)
+                if why := folders.links_out(folder):
+                    trial._attempt.tell("warning", why=why)
+                trial._put(lambda about: checkpoints.packed(folder, about))
             trial._saved_state = trial._state_id()
-        trial._go_on(self._leaves)
+        trial._go_on(self.leaves)
 
     def report(self, metrics: Dict[str, Any]) -> None:
         """Report the numbers among these, unless the trial leaves: it will come to this again."""
@@ -84,21 +81,8 @@ class Framework:
                 numbers[name] = float(value)
             except (TypeError, ValueError):
                 continue
-        if not self._leaves:
+        if not self.leaves:
             self.trial.report(**numbers)
-
-    def _write(self, folder: Path) -> None:
-        trial = self.trial
-        for name in SKIPPED:
-            (folder / name).unlink(missing_ok=True)
-        assert trial._attempt is not None
-        if not any(trial._attempt.checkpoints.glob("[0-9]*.json")):
-            _check(trial._torch, folder)
-        if why := folders.links_out(folder):
-            trial._attempt.tell("warning", why=why)
-        trial._put(
-            lambda to, name, about, worth: checkpoints.write_folder(to, name, about, folder, worth)
-        )
 
     def forget(self, folder: Path) -> None:
         """Remove a folder that has been kept."""

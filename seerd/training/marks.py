@@ -8,19 +8,20 @@ import faulthandler
 import mmap
 import os
 import signal
-import struct
 import time
 from pathlib import Path
 from typing import Any, Optional
 
+from seerd.agent.progress_marks import (
+    ENDED,
+    MARK,
+    REDUCING,
+    VERSION,
+    WAITING,
+    WORKING,
+)
 from seerd.training.ranks import Ranks
 
-# little-endian; ten integers: version; pid; rank; ranks on this instance; the signal that has it
-# write its Python stack (0: none); whether it computes on a GPU; what it does; calls of `running()`
-# begun; passes and steps since; spells of work; then seconds: the longest spell; waiting in
-# `running()`; waiting between a backward pass and its step
-MARK = struct.Struct("<10q3d")
-WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 # counted from SIGRTMIN: the lowest are the C library's, and scripts use SIGUSR1 and SIGUSR2
 STACK_SIGNAL = 7
 
@@ -37,9 +38,14 @@ class Mark:
         self._map: Optional[mmap.mmap] = None
         if folder is not None and ranks.world > 1:
             number, on_gpu = _stack_signal(), int(ranks.on_gpu)
-            self._about = (1, os.getpid(), ranks.rank, ranks.peers, number, on_gpu)
+            self._about = (VERSION, os.getpid(), ranks.rank, ranks.peers, number, on_gpu)
+            path = folder / "marks" / str(ranks.local)
             with contextlib.suppress(OSError, ValueError):
-                self._map = _mapped(folder / "marks" / str(ranks.local))
+                path.parent.mkdir(exist_ok=True)
+                with open(path, "w+b", buffering=0) as file:
+                    # Else a full disk would kill us at the first write to the map.
+                    file.write(bytes(MARK.size))
+                    self._map = mmap.mmap(file.fileno(), MARK.size)
         self.turn(WORKING)
 
     @property
@@ -47,16 +53,9 @@ class Mark:
         """Whether the agent can see it."""
         return self._map is not None
 
-    def arrive(self) -> None:
-        """Show that `running()` has been called."""
-        self.turn(WAITING, units=1)
-
-    def tick(self, doing: int) -> None:
-        """Show that a backward pass or a step is done."""
-        self.turn(doing, ticks=1)
-
     def turn(self, doing: int, units: int = 0, ticks: int = 0) -> None:
-        """Show what this rank does from now on (`doing`), and count `units` and `ticks`.
+        """Show what this rank does from now on (`doing`), and count `units` (calls of `running()`)
+        and `ticks` (backward passes and steps).
 
         A spell of work counts only after the first `running()`, and the first spell is never the
         longest: it compiles and loads.
@@ -106,20 +105,12 @@ class Steps:
     def _step(self, *_: Any) -> None:
         self.done += 1
         self._passes = 0
-        self._mark.tick(WORKING)
+        self._mark.turn(WORKING, ticks=1)
 
     def _pass(self, _: Any) -> None:
         """Count a backward pass. After the last one before a step, a rank waits for the others."""
         self._passes += 1
-        self._mark.tick(WORKING if self._passes % self.accumulate else REDUCING)
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    """Map a file, written first: else a full disk would kill us at the first write to the map."""
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "w+b", buffering=0) as file:
-        file.write(bytes(MARK.size))
-        return mmap.mmap(file.fileno(), MARK.size)
+        self._mark.turn(WORKING if self._passes % self.accumulate else REDUCING, ticks=1)
 
 
 def _stack_signal() -> int:

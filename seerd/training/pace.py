@@ -24,10 +24,6 @@ class Pace:
     saved_at: Optional[float] = None  # when the last save ended; None before the first
     save_s: float = 0.0  # seconds that the last save took
 
-    def look(self) -> None:
-        """Note the end of a call of `running()`."""
-        self.looked_at = time.monotonic()
-
     def unit_s(self) -> float:
         """Return the seconds since `running()` last returned; 0 before its first return."""
         return 0.0 if self.looked_at is None else time.monotonic() - self.looked_at
@@ -44,10 +40,6 @@ class Pace:
         if self.saved_at is None:
             return True
         return time.monotonic() - self.saved_at >= max(every_s, SAVE_SHARE * self.save_s)
-
-    def best_due(self) -> bool:
-        """Return whether to save a model that is better than every saved one."""
-        return self.save_due(BEST_EVERY_S)
 
     def saved(self, began: float) -> float:
         """Note a save that began at `began` and ends now; return the seconds that it took."""
@@ -79,10 +71,6 @@ class Horizon:
         self._ends_at: Optional[float] = None
         self._looked_at = -math.inf
 
-    def restore(self, progress: float, trained_s: float) -> None:
-        """Go on from what a checkpoint says."""
-        self.progress, self.trained_s = progress, trained_s
-
     def look(self, unit_s: float, reports: int) -> Tuple[float, float]:
         """Return (progress, remaining_s) after a unit of work, as this rank sees it."""
         self.trained_s += unit_s
@@ -94,7 +82,3 @@ class Horizon:
         by_time = self.trained_s / whole_s if 0.0 < whole_s < math.inf else 0.0
         by_reports = reports / self._max_reports if self._max_reports else 0.0
         return max(self.progress, min(1.0, max(by_time, by_reports))), remaining_s
-
-    def agree(self, progress: float, remaining_s: float) -> None:
-        """Note what rank 0 knows."""
-        self.progress, self.remaining_s = progress, remaining_s

@@ -7,14 +7,14 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from seerd.agent.progress_marks import ENDED, SAVING, WAITING, WORKING
 from seerd.training import checkpoints, randomness, sharded
 from seerd.training.attempt import Attempt, mean_of, write_imports
 from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, first_batch, split
-from seerd.training.end import End, leave_at_once
-from seerd.training.marks import ENDED, SAVING, WORKING, Mark, Steps
-from seerd.training.pace import Horizon, Pace
-from seerd.training.ranks import Ranks, import_torch
+from seerd.training.marks import Mark, Steps
+from seerd.training.pace import BEST_EVERY_S, Horizon, Pace
+from seerd.training.ranks import End, Ranks, import_torch, leave_at_once
 
 FINE = 10**9  # ranks agree in whole numbers: so many make one
 
@@ -223,12 +223,14 @@ class Trial:
         leave, due = self._agree()
         if leave or due:
             self._mark.turn(SAVING)
-            self._save()
+            if self._is_unsaved():
+                self._write(self._ranks.gather(randomness.states(self._torch)))
+                self._saved_state = self._state_id()
         return self._go_on(leave)
 
     def _agree(self) -> Tuple[bool, bool]:
         """Agree with all ranks whether to leave, and whether to save."""
-        self._mark.arrive()
+        self._mark.turn(WAITING, units=1)
         if self._pace.looked_at is None:
             self._begin()
         else:
@@ -236,16 +238,23 @@ class Trial:
         agent = self._agent
         save = (self.rank == 0 and self._should_save()) or (agent and agent.is_to_save())
         leave = self._end.asked or (agent and agent.is_to_stop())
+        # Only rank 0 knows progress and remaining seconds; 0 seconds: unlimited, else 1 more.
+        progress = seconds = 0
+        if self.rank == 0:
+            share, remaining_s = self._horizon.look(self._pace.unit_s(), self.epoch)
+            progress = int(share * FINE)
+            seconds = 1 + int(remaining_s * FINE) if math.isfinite(remaining_s) else 0
         stops, due, self.epoch, *horizon = self._ranks.largest(
-            bool(leave), bool(save), self.epoch, *self._far()
+            bool(leave), bool(save), self.epoch, progress, seconds
         )
-        self._horizon.agree(horizon[0] / FINE, ((horizon[1] or math.inf) - 1) / FINE)
+        self._horizon.progress = horizon[0] / FINE
+        self._horizon.remaining_s = ((horizon[1] or math.inf) - 1) / FINE
         return bool(stops), bool(due)
 
     def _go_on(self, leave: bool) -> bool:
         """Begin the next unit of work, unless the trial leaves; return whether it goes on."""
         self._mark.turn(ENDED if leave else WORKING)
-        self._pace.look()
+        self._pace.looked_at = time.monotonic()
         self._over = leave
         if leave and self._agent is not None and self._ranks.many_nodes:
             self._agent.mark_as_left()
@@ -284,23 +293,15 @@ class Trial:
         self._metrics = {**finite, attempt.metric: mean_of(self._recent)}
         attempt.tell("report", epoch=self.epoch, metrics=finite, unit_s=self._pace.longest_unit())
 
-    def _far(self) -> Tuple[int, int]:
-        """Return progress and remaining seconds as whole numbers of 1 / `FINE`, the seconds plus
-        one part, or 0 if unlimited. Only rank 0 knows.
-        """
-        if self.rank != 0:
-            return 0, 0
-        progress, remaining_s = self._horizon.look(self._pace.unit_s(), self.epoch)
-        seconds = 1 + int(remaining_s * FINE) if math.isfinite(remaining_s) else 0
-        return int(progress * FINE), seconds
-
     # ------------------------------------------------------------ when to leave, when to save
 
     def _should_save(self) -> bool:
         if self._attempt is None or not self._is_unsaved():
             return False
-        better = self._beats(self._attempt.worth(self._metrics))
-        return self._pace.save_due(self._attempt.every_s) or (better and self._pace.best_due())
+        better = self._beats(self._attempt.goal.worth(self._metrics))
+        return self._pace.save_due(self._attempt.every_s) or (
+            better and self._pace.save_due(BEST_EVERY_S)
+        )
 
     def _beats(self, worth: Optional[float]) -> bool:
         return worth is not None and (self._best is None or worth > self._best)
@@ -329,12 +330,6 @@ class Trial:
 
     # ------------------------------------------------------------ checkpoints
 
-    def _save(self) -> None:
-        if not self._is_unsaved():
-            return
-        self._write(self._ranks.gather(randomness.states(self._torch)))
-        self._saved_state = self._state_id()
-
     def _write(self, rng: List[Any]) -> None:
         state = {
             key: thing.state_dict()
@@ -343,18 +338,22 @@ class Trial:
         }
         if self.rank != 0:
             return
-        more = {"state": state, "rng": rng}
-        self._put(
-            lambda folder, name, about, worth: checkpoints.write(
-                self._torch, folder, name, {**about, **more}, worth
-            )
-        )
 
-    def _put(self, write: Callable[[Path, str, Dict[str, Any], checkpoints.Worth], None]) -> None:
+        def dump(about: Dict[str, Any]) -> bytes:
+            data = checkpoints.dumped(self._torch, {**about, "state": state, "rng": rng})
+            assert self._attempt is not None
+            if self._torch is not None and not checkpoints.every(self._attempt.checkpoints):
+                checkpoints.check_loadable(self._torch, data, state)
+            return data
+
+        self._put(dump)
+
+    def _put(self, dump: Callable[[Dict[str, Any]], bytes]) -> None:
+        """Write a checkpoint of what `dump` makes of what is known of the trial."""
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"
-        worth = self._attempt.worth(self._metrics)
+        worth = self._attempt.goal.worth(self._metrics)
         self._best = worth if self._beats(worth) else self._best
         about = {
             "version": 1,
@@ -370,8 +369,8 @@ class Trial:
             "global_batch": self.global_batch,
             "samplers": [sampler.state_dict() for sampler in self._samplers],
         }
-        folder = self._attempt.checkpoints
-        write(folder, name, about, self._attempt.worth)
+        folder, goal = self._attempt.checkpoints, self._attempt.goal
+        checkpoints.write(folder, name, about, dump(about), goal)
         # What a framework saves is its own.
         tracked = None if self._framework else list(self._tracked)
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began), tracked=tracked)
@@ -386,26 +385,22 @@ class Trial:
         data = self._ranks.share(data)
         if data is None:
             return None
-        payload = self._unpacked(data) or checkpoints.load(self._torch, data)
+        if checkpoints.is_folder(data):  # it is unpacked once on each instance
+            self.checkpoint = self._attempt.folder / "checkpoint"
+            if self._ranks.local == 0:
+                checkpoints.unpack(data, self.checkpoint)
+            self._ranks.gather(None)
+            payload = checkpoints.about(self.checkpoint)
+        else:
+            payload = checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
         self._metrics, self._best = payload["metrics"], payload.get("best")
         self._recent = payload.get("recent", [])
         self.global_batch = payload.get("global_batch")
-        self._horizon.restore(payload.get("progress", 0.0), payload.get("trained_s", 0.0))
+        self._horizon.progress = payload.get("progress", 0.0)
+        self._horizon.trained_s = payload.get("trained_s", 0.0)
         self._saved_state = self._state_id()
         return payload
-
-    def _unpacked(self, data: bytes) -> Optional[Dict[str, Any]]:
-        """Unpack a checkpoint that is a folder, once on each instance; None if it is none."""
-        if not checkpoints.is_folder(data):
-            return None
-        assert self._attempt is not None
-        folder = self._attempt.folder / "checkpoint"
-        if self._ranks.local == 0:
-            checkpoints.unpack(data, folder)
-        self._ranks.gather(None)
-        self.checkpoint = folder
-        return checkpoints.about(folder)
 
     def _begin(self) -> None:
         """Begin the first unit of work: restore the random states, and tell the agent. For another

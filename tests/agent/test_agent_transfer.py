@@ -11,13 +11,21 @@ from pathlib import Path
 import pytest
 
 from seerd.agent import KEPT, transfer
-from seerd.agent.manifest import CheckpointError, Comparison, is_safe
-from seerd.agent.transfer import Directory, NotNowError, fetch, store
+from seerd.agent.manifest import CheckpointError, Comparison, Manifest, is_safe
+from seerd.agent.transfer import Directory, NotNowError
 from seerd.core.rules import Rules
 from seerd.errors import StoreError
 from seerd.stores.directory import DirectoryStore
 
 GOAL = Comparison("accuracy", "max")
+
+
+def store(local: Path, to: Path, name: str, goal: Comparison) -> Manifest:
+    return Directory(to, goal).put(local, name)[1]
+
+
+def fetch(source: Path, to: Path, names: list[str]) -> str | None:
+    return Directory(source, GOAL).fetch(to, names)
 
 
 def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from seerd.agent import web
-from seerd.agent.web import CutError, WebError, Wires, refusal
+from seerd.agent.web import CALLED_OFF, WebError, Wires, refusal
 
 SIGNED = "/bucket/key?X-Amz-Signature=0123abcd"
 ANSWERS = {
@@ -105,7 +105,7 @@ def test_work_that_was_called_off_is_not_tried_again(monkeypatch: pytest.MonkeyP
     with pytest.raises(WebError):
         wires.insist(fail)
     assert len(tries) == 2  # the last one, at once, says that it is called off
-    assert not CutError("called off").again
+    assert not WebError("called off", CALLED_OFF).again
 
 
 @pytest.mark.parametrize(

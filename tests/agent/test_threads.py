@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from seerd.agent.remote_store import pieces_of
 from seerd.agent.threads import in_thread, in_thread_or_here, parallel
-from seerd.agent.upload import pieces_of
 from seerd.agent.web import Piece, WebError
 from tests.agent.waiting import no_threads
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from seerd.agent.launch import TORCHRUN
-from seerd.agent.warm import ending, identity, preload, server, torchrun
+from seerd.agent.warm import identity, preload, script, server, torchrun
 from seerd.agent.warm.script import Script, come_first
 from tests.agent.forks import Say, forked, in_a_fork, status_of
 
@@ -421,7 +421,7 @@ def test_open_files_are_flushed_and_broken_ones_do_no_harm(tmp_path: Path) -> No
     with (tmp_path / "text").open("w") as text, (tmp_path / "bytes").open("wb") as raw:
         text.write("a")
         raw.write(b"b")
-        ending.flush_open_files()
+        script.flush_open_files()
         assert ((tmp_path / "text").read_text(), (tmp_path / "bytes").read_bytes()) == ("a", b"b")
 
 
@@ -626,10 +626,10 @@ def test_ranks_that_torchrun_never_wants_end_with_it() -> None:
         torchrun.ForkedRank.waiting.clear()
         launcher = torchrun.Launcher(["python", "-m", "run", torchrun.RANKS, "2"])
         assert launcher.begun() is launcher
-        pids = [rank.pid for rank in torchrun.ForkedRank.waiting]
+        pids = [pid for pid, _ in torchrun.ForkedRank.waiting]
         say([os.getsid(pid) == pid for pid in pids])
-        for rank in torchrun.ForkedRank.waiting:
-            rank.close()
+        for _, wire in torchrun.ForkedRank.waiting:
+            wire.close()
         say([os.waitpid(pid, 0)[1] for pid in pids])
 
     assert in_a_fork(begins) == [[True, True], [0, 0]]

@@ -20,8 +20,8 @@ import pytest
 from seerd.agent.manifest import CheckpointError, Comparison
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Ask
-from seerd.agent.remote_store import RemoteStore
-from seerd.agent.transfer import CheckpointStore, Directory
+from seerd.agent.remote_store import CheckpointStore, RemoteStore
+from seerd.agent.transfer import Directory
 from seerd.errors import StoreError
 from seerd.stores.base import Store
 from seerd.stores.by_address import by_address

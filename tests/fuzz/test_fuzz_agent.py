@@ -26,7 +26,7 @@ from seerd.agent.manifest import CheckpointError, Comparison, Manifest
 from seerd.agent.protocol import Complained, Exited, Prepare, Prepared, Reported, Started
 from seerd.agent.receive import FileEntry, PushError, checked
 from seerd.agent.spot import Metadata
-from seerd.agent.transfer import Directory, fetch, store
+from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.web import WebError, Wires
 from seerd.agent.wire import decode, encode
@@ -131,8 +131,8 @@ def test_a_checkpoint_that_is_no_file_is_not_stored_and_not_fetched(tmp_path, wh
     (local / "a.json").write_text(json.dumps(GOOD_MANIFEST))
     OBSTACLES[what](str(local / "a.pt"))
     with pytest.raises(CheckpointError):
-        store(local, tmp_path / "store", "a", GOAL)
-    assert fetch(local, tmp_path / "there", ["a"]) is None
+        Directory(tmp_path / "store", GOAL).put(local, "a")
+    assert Directory(local, GOAL).fetch(tmp_path / "there", ["a"]) is None
 
 
 @given(st.text(st.characters(), max_size=30), st.sampled_from(["9" * 5000, "\u0663", "-1", "0"]))

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from seerd.agent.manifest import Comparison
 from seerd.aws import prices
 from seerd.backends.ssh.pushing import _checked
 from seerd.errors import ProviderError, StoreError, UsageError
@@ -270,8 +271,8 @@ class TestCheckpoints:
             "rng": [],
             "samplers": [],
         }
-        checkpoints.write(torch, tmp_path, "000001-00000001", payload, lambda metrics: None)
-        good = (tmp_path / "000001-00000001.pt").read_bytes()
+        good = checkpoints.dumped(torch, payload)
+        checkpoints.write(tmp_path, "000001-00000001", payload, good, Comparison("loss", "min"))
         bad = {
             "bomb": pickle.dumps(Bomb()),
             "torn": good[:-9],

@@ -100,7 +100,7 @@ KEEPING = (
     Mutant(
         "the only good checkpoint is removed for a new one",
         "a confirmed checkpoint stays",
-        "transfer.store",
+        "Directory.put",
         "set(worths) - needed(worths) - {name}",
         "set(worths)",
         (f"{TRANSFER}::test_the_store_keeps_the_newest_two_once_a_new_one_is_whole",),

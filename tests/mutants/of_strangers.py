@@ -48,8 +48,8 @@ STRANGERS = (
     Mutant(
         "a pipe is read as a trial's output",
         "only regular files are opened",
-        "plainfile.read",
-        "not stat.S_ISREG(status.st_mode)",
+        "plainfile.opened",
+        "not stat.S_ISREG(os.fstat(descriptor).st_mode)",
         "False",
         (f"{OUTPUT}::test_an_output_that_is_no_file_is_not_read",),
     ),

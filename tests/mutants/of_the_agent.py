@@ -128,7 +128,7 @@ OBEYING = (
     Mutant(
         "a trial that is asked to end has no GPU any more",
         "a GPU is one attempt's",
-        "Orders._stop",
+        "Orders.carry_out",
         'attempt.stop("asked", order.kill_at(clock.now()))',
         'attempt.stop("asked", order.kill_at(clock.now()))\nself._ours.give_back(attempt.key)',
         (f"{SERVE}::test_a_trial_that_saves_keeps_its_gpu_until_nothing_of_it_is_left",),
@@ -234,7 +234,7 @@ OBEYING = (
     Mutant(
         "a stop kills at once",
         "a trial that moves may save first",
-        "Orders._stop",
+        "Orders.carry_out",
         "order.kill_at(clock.now())",
         "0.0",
         (
@@ -366,9 +366,9 @@ OBEYING = (
     Mutant(
         "notices of an interruption are not seen",
         "a notice is acted upon",
-        "_interruption",
-        'Notice("interruption", _moment(answer.get("time")))',
-        "None",
+        "Metadata.look",
+        'notices.append(Notice("interruption", _moment(action.get("time"))))',
+        "pass",
         ("tests/agent/test_agent_spot.py::test_what_the_service_says_becomes_notices",),
     ),
     Mutant(

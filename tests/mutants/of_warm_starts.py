@@ -44,7 +44,7 @@ WARM_STARTS = (
     Mutant(
         "what a script has registered for its end is not called",
         SAME,
-        "ending.end",
+        "script.end",
         "atexit._run_exitfuncs()",
         "",
         (f"{WARM}::test_a_script_ends_the_same_however_it_was_started[what runs at the end]",),
@@ -52,8 +52,8 @@ WARM_STARTS = (
     Mutant(
         "what libraries in C have not written is lost",
         SAME,
-        "ending.end",
-        "_flush_c()",
+        "script.end",
+        "ctypes.CDLL(None).fflush(None)",
         "",
         (
             f"{WARM}::test_a_script_ends_the_same_however_it_was_started[a file of C that is not closed]",
@@ -95,7 +95,7 @@ WARM_STARTS = (
         "a fork whose outcome is not known is left beside its second start",
         "an attempt is started once",
         "WarmStarts._forked",
-        "await in_thread_or_here(host.kill, lambda: _marked(mark, attempt), {process.pid})",
+        "await in_thread_or_here(host.kill, lambda: chain(marked(mark), marked(attempt)), {process.pid})",
         "",
         (f"{WARM}::test_one_that_was_forked_and_not_told_is_ended",),
     ),

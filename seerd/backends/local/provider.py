@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import math
 import os
 import signal
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seerd.agent.host import attempt_of, below, each_of_run, is_there, keeper_mark, kill, seen
+from seerd.agent.plainfile import is_locked
 from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Provider, Span
 from seerd.clock import unlimited, wall
 from seerd.errors import ProviderError
@@ -198,18 +198,7 @@ def _short(folder: Path) -> Iterator[Path]:
 
 def _locked(folder: Path) -> bool:
     """Return whether an agent lives in this folder."""
-    try:
-        descriptor = os.open(folder / "agent.lock", os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
+    return is_locked(folder / "agent.lock")
 
 
 def _answers(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from seerd.agent.protocol import Ask
-from seerd.agent.upload import LARGE
+from seerd.agent.remote_store import LARGE
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import SeerdError
 from seerd.stores.base import slot_name
@@ -32,7 +32,7 @@ import base64, hashlib, json, os, sys, tempfile, time
 sys.path.insert(0, os.path.expanduser("~/.cache/seerd/agents/" + TASK["zip"] + ".pyz"))
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Parts, Slot
-from seerd.agent.upload import upload
+from seerd.agent.remote_store import upload
 from seerd.agent.web import Piece, WebError, Wires, content_md5
 
 wires, told = Wires(), {}

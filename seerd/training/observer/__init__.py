@@ -11,11 +11,4 @@ The one rule: what the script saves is taken only when it is whole.
 - Anything else must not have changed for a moment, nobody may have it open for writing, and it must
   not change while it is copied. A folder must be quiet for long, or written in its usual order.
 - What is there when the script has ended by itself, with exit status 0, is whole.
-
-    __main__.py   what is done when
-    printed.py    lines of logs, and the reports in them
-    rewritten.py  lines that are rewritten, as progress bars: when their number is a report
-    saved.py      what the script saves: which is newest, and whether it is whole
-    order.py      in which order it writes the files of a folder
-    carried.py    checkpoints made of it
 """

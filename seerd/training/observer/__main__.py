@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from seerd.training.attempt import Attempt
-from seerd.training.observer.carried import Carrier, SoFar, read_manifest
 from seerd.training.observer.printed import Line, Lines, Reports
-from seerd.training.observer.saved import FILE_QUIET_S, Saved, Watch, follows
+from seerd.training.observer.saved import FILE_QUIET_S, Carrier, Saved, SoFar, Watch, follows
 from seerd.training.pace import BEST_EVERY_S, Pace
 
 POLL_S = 0.05  # seconds between two looks
@@ -78,7 +77,7 @@ class Observer:
         self._before_read = self._used  # reports that were known before the logs were last read
         self._has_reported = False
         self._pace = Pace()
-        self._best: Optional[float] = attempt.worth(self._reports.metrics) if units else None
+        self._best: Optional[float] = attempt.goal.worth(self._reports.metrics) if units else None
         self._saved_at: Optional[float] = None
         self._between_s: Optional[float] = None
         self._ending: Optional[Ending] = None
@@ -117,7 +116,7 @@ class Observer:
         """Go on from the checkpoint of this name; return its number, 0 if there is none."""
         if not name:
             return 0
-        manifest = read_manifest(self._attempt.checkpoints, name)
+        manifest = json.loads((self._attempt.checkpoints / f"{name}.json").read_text())
         self._reports.go_on(manifest["epoch"], manifest["metrics"], manifest["recent"])
         return int(name.rpartition("-")[2])
 
@@ -151,14 +150,12 @@ class Observer:
                 unit_s=self._between_s if self._saves_often() else 0.0,
                 **first,
             )
-            self._doubt()
-
-    def _doubt(self) -> None:
-        if self._reports.partial:
-            self._attempt.tell("warning", about="number", why=PARTIAL.format(self._reports.partial))
-            self._reports.partial = ""
-        for name in self._reports.unprinted:
-            self._attempt.tell("warning", about="constraint", why=UNPRINTED.format(name))
+            if self._reports.partial:
+                why = PARTIAL.format(self._reports.partial)
+                self._attempt.tell("warning", about="number", why=why)
+                self._reports.partial = ""
+            for name in self._reports.unprinted:
+                self._attempt.tell("warning", about="constraint", why=UNPRINTED.format(name))
 
     def _saves_often(self) -> bool:
         """Return whether the script may save once more when it must end."""
@@ -182,7 +179,12 @@ class Observer:
             return
         if saved is not self._seen:
             self._note_change(saved)
-        elif self._standing is None and self._stands_still(saved):
+        elif (  # neither this save nor the report of the same model is still to come
+            self._standing is None
+            and saved.age_s() >= self._watch.settles_s
+            and saved.is_closed
+            and not self._reports.waits
+        ):
             self._standing = self._now()
             self._at_save = (self._at_save[0], self._reports.epoch)
         if (
@@ -192,12 +194,6 @@ class Observer:
             and (self._watch.shows(saved) or self._runs())
         ):
             self._carry(saved, self._standing)
-
-    def _stands_still(self, saved: Saved) -> bool:
-        """Return whether both this save and the report of the same model have come."""
-        return (
-            saved.age_s() >= self._watch.settles_s and saved.is_closed and not self._reports.waits
-        )
 
     def _note_change(self, saved: Saved) -> None:
         """Note that the script has saved again, or more of the same save.
@@ -270,7 +266,7 @@ class Observer:
             return False
         if self._ending is not None or self._pace.save_due(self._attempt.every_s):
             return True
-        worth = self._attempt.worth(standing.metrics)
+        worth = self._attempt.goal.worth(standing.metrics)
         is_better = worth is not None and (self._best is None or worth > self._best)
         return is_better and self._pace.save_due(0.0)
 
@@ -289,7 +285,7 @@ class Observer:
             _say(self._warned_out)
             self._attempt.tell("warning", why=self._warned_out)
         self._carried, self._missed = saved, 0
-        worth = self._attempt.worth(standing.metrics)
+        worth = self._attempt.goal.worth(standing.metrics)
         if worth is not None and (self._best is None or worth > self._best):
             self._best = worth
         self._unreported[name] = self._pace.saved(began)
@@ -318,7 +314,8 @@ class Observer:
             self._ending = Ending(time.monotonic())
         if not self._ending.signalled and not self._will_soon_save(self._ending):
             self._ending.signalled = True
-            for process in self._processes():
+            ranks = _children(self._launcher) if self._by_torchrun else []
+            for process in ranks or [self._launcher]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGTERM)
 
@@ -342,11 +339,6 @@ class Observer:
             return True
         ranks = _children(self._launcher) if self._by_torchrun else [self._launcher]
         return any(map(_is_alive, ranks))
-
-    def _processes(self) -> List[int]:
-        """Return the processes that run the script: those of torchrun, or the first one."""
-        ranks = _children(self._launcher) if self._by_torchrun else []
-        return ranks or [self._launcher]
 
 
 def _is_alive(process: int) -> bool:

@@ -8,6 +8,8 @@ import contextlib
 import fcntl
 import math
 import os
+import re
+import shutil
 import signal
 import sys
 import threading
@@ -17,10 +19,11 @@ import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import BinaryIO, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple, cast
 
 from seerd.agent import folders
-from seerd.training.observer.order import DIGITS, NOTHING, SaveOrder, Signature, State
+from seerd.training import checkpoints
+from seerd.training.attempt import Attempt
 
 FILE_QUIET_S = 0.25  # a file is taken when it has not changed for so many seconds
 # the same for a folder: a script may compute for a while between two of its files
@@ -33,7 +36,17 @@ BESIDE_PRINT_S = 0.1
 FEW = 4  # saves after which it is known for how long they stand
 HELD_S = 1.0  # seconds that a script may be made to wait until its last save is copied
 MOST_HELD = 256
+BLOCK = 1 << 20
 ZIP = b"PK\x03\x04"
+# name, inode, size and time of each file and link
+Signature = Tuple[Tuple[str, int, int, int], ...]
+# a file or folder, and its content, relative to the folder in which the script runs
+State = Tuple[str, Signature]
+NOTHING: State = ("", ())
+# saves that must have the same files; and at most so many others make this forgotten
+SEEN, MOST_SEEN = 2, 4
+DIGITS = re.compile("[0-9]+")
+NUMBERED = re.compile("[^/]*[0-9][^/]*/")
 
 
 @dataclass
@@ -257,3 +270,138 @@ def _let_go(files: List[BinaryIO]) -> None:
     if sys.platform == "linux":
         for file in files:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+class SaveOrder:
+    """The order in which a script writes the files of a folder, learned from its saves.
+
+    The one rule: a save ends with the file that comes last before the first one is written again.
+    """
+
+    def __init__(self) -> None:
+        self._oldest: Set[str] = set()  # files that were written first when all had gone
+        self._first = ""  # the file that each save begins with; empty: that is not known
+        self._order: List[str] = []  # all files in their order, as the last `_times` saves had them
+        self._times = 0
+        # whether files go away, as those of `step_3/` do: then numbers of the upper folders do not
+        # count, and the newest file counts of those that have the same name
+        self._is_numbered = False
+
+    def note(self, before: State, now: State) -> None:
+        """Learn from a folder that changed, came after another one, or after `NOTHING`."""
+        old, new = self._written(before), self._written(now)
+        gone = old.keys() - new.keys()
+        is_other = before[0] != now[0]
+        if (gone or is_other) and min(new.values()) > max(old.values(), default=0):
+            self._oldest = {name for name in new if new[name] == min(new.values())}
+        if not self._is_numbered and not is_other and any(map(NUMBERED.match, gone)):
+            self._is_numbered, self._first, self._times = True, "", 0
+            return
+        rewritten = [name for name in old if new.get(name, 0) > old[name]]
+        if not self._first and rewritten:
+            first = min(rewritten, key=new.__getitem__)
+            self._first = first if first in map(self._key, self._oldest) else ""
+        if self._first in rewritten:
+            names = sorted(old, key=lambda name: (old[name], name))
+            at = names.index(self._first)
+            is_same = set(names) == set(self._order)
+            self._times = min(MOST_SEEN, self._times + (1 if is_same else -1))
+            if is_same or self._times < 1:
+                self._order, self._times = names[at:] + names[:at], max(1, self._times)
+
+    def is_complete(self, state: State) -> bool:
+        """Return whether all files have been written in their order since the first one was."""
+        written = self._written(state)
+        if self._times < SEEN or written.keys() != set(self._order):
+            return False
+        times = [written[name] for name in self._order]
+        return times == sorted(times)
+
+    def _written(self, state: State) -> Dict[str, int]:
+        path, signature = state
+        times: Dict[str, int] = {}
+        for name, _, _, time_ns in signature:
+            key = self._key(name[len(path) + 1 :])
+            times[key] = max(time_ns, times.get(key, 0))
+        return times
+
+    def _key(self, name: str) -> str:
+        upper, slash, rest = name.partition("/")
+        return f"{DIGITS.sub('', upper)}/{rest}" if slash and self._is_numbered else name
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """How far the trial has come, for a checkpoint's manifest."""
+
+    epoch: int  # reports so far
+    metrics: Dict[str, Optional[float]]  # metrics of the last report, as a checkpoint has them
+    recent: List[Optional[float]]  # the values of the metric that counts, of the last reports
+
+
+class Carrier:
+    """Writes the checkpoints of an attempt: a file as it is, a folder as one file. `units` is the
+    number of the last one.
+
+    The one rule: a checkpoint is a copy, and counts only if the original was the same before and
+    after, and its own checksums, if any, are right. The manifest also says where it was (`at`), and
+    which reports are behind its metric (`recent`).
+    """
+
+    def __init__(self, attempt: Attempt, work: Path, watch: Watch, units: int) -> None:
+        self._attempt = attempt
+        self._work = work
+        self._watch = watch
+        self._units = units
+        # what the last one has of links that lead out of it, in words; empty: there are none
+        self.out = ""
+
+    def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:
+        """Write a checkpoint; return its name, None if the save changed meanwhile. Raises
+        `OSError`.
+        """
+        folder = self._attempt.checkpoints
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{standing.epoch:06d}-{self._units + 1:08d}"
+        part = folder / f".{name}.pt"
+        shows = self._watch.shows(saved)
+        try:
+            with open(part, "wb") as file:
+                out = checkpoints.Flushed(file)
+                with self._watch.held(saved):
+                    is_same = self._copy(saved, out)
+                out.flush()
+            if not is_same or (shows and not is_sound(part)):
+                return None
+            self._units += 1
+            self._name(part, name, saved, standing, out.sha256.hexdigest())
+        except (FileNotFoundError, BlockingIOError):  # it is being replaced, or written
+            return None
+        finally:
+            part.unlink() if part.exists() else None
+        return name
+
+    def _copy(self, saved: Saved, out: checkpoints.Flushed) -> bool:
+        """Copy a save; return whether it is still as it was seen."""
+        path = self._work / saved.path
+        if path.is_dir():
+            folders.pack(path, cast(BinaryIO, out))
+            self.out = folders.links_out(path)
+            return self._watch.is_as_it_was(saved)
+        with open(path, "rb") as file:  # it stays the same file though another takes its name
+            shutil.copyfileobj(file, out, BLOCK)
+            return saved.signature[0][1:] == identity(os.fstat(file.fileno()))
+
+    def _name(self, part: Path, name: str, saved: Saved, standing: SoFar, sha256: str) -> None:
+        manifest = {
+            "version": 1,
+            "name": name,
+            "epoch": standing.epoch,
+            "metrics": standing.metrics,
+            "sha256": sha256,
+            "size": part.stat().st_size,
+            "at": saved.path,
+            "recent": standing.recent,
+        }
+        os.replace(part, part.with_name(f"{name}.pt"))
+        checkpoints.publish(part.parent, manifest, self._attempt.goal)
