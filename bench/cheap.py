@@ -33,7 +33,7 @@ from seerd.core.events import TrialExited, TrialReported
 from seerd.core.state import State
 from seerd.shell.daemon import Watcher
 from seerd.shell.journal import Entry, Journal
-from seerd.telling import watch as view
+from seerd.telling import plain as view
 
 TRIALS = int(os.environ.get("TRIALS", "200"))
 REPORTS = int(os.environ.get("REPORTS", "300"))

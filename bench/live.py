@@ -35,11 +35,9 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
 from seerd.telling.live.board import Board
-from seerd.telling.live.life import Lives
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.trial_page import TrialLife
-from seerd.telling.live.viewer import RunView, Viewer
-from seerd.telling.live.watch import JournalView
+from seerd.telling.live.trial_page import Lives, TrialLife
+from seerd.telling.live.viewer import JournalView, RunView, Viewer
 
 TRIALS, REPORTS_PER_S = 400, 1_000
 SECONDS = 20.0

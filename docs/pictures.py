@@ -29,10 +29,9 @@ from seerd.planner.profile import Latency
 from seerd.planner.space import Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
-from seerd.telling.live.board import board_of
+from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.recent import Recent
 
 FOLDER = Path(__file__).with_name("pictures")
 SIZE = (120, 34)

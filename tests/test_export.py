@@ -26,8 +26,7 @@ from seerd.commands.export import ExportOptions, export
 from seerd.core.metrics import best_value, value_of
 from seerd.core.state import State
 from seerd.errors import ExportError, UsageError
-from seerd.export import following, rows, to_optuna, trackers
-from seerd.export.installed import check_installed
+from seerd.export import following, rows, trackers
 from seerd.extras import installing
 from seerd.runs import clusters
 from seerd.shell.home import Home, RunFolder
@@ -35,9 +34,9 @@ from seerd.shell.journal import Entry, Journal
 from seerd.spec.experiment import load
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
-from seerd.spec.targets import place_of
-from seerd.telling.configs import scalar
+from seerd.spec.targets import check_installed, place_of
 from seerd.telling.explanation.timeline import read_history
+from seerd.telling.harmless import scalar
 from tests.shell.sshd import until
 from tests.test_cli import SPEC, Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_report import METRIC, world
@@ -302,39 +301,6 @@ def test_an_optuna_study_says_what_became_of_trials(tmp_path: Path) -> None:
         assert one.datetime_start.timestamp() >= BEGAN
     assert study.best_value == max(value for value in values.values() if value is not None)
     assert study.user_attrs["seerd:handed_back"] in values
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_trials_are_written_as_optuna_itself_writes_them(
-    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those of several transactions, of a run that goes on, and beside trials of others."""
-    monkeypatch.setattr(to_optuna, "MOST_AT_ONCE", 3)
-    folder = run_of(tmp_path, len(world("rented").journal) // parts)
-    ours, theirs = (f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs"))
-    optuna.create_study(storage=ours, study_name="before").add_trial(a_trial())
-    export(folder, ExportOptions(optuna=ours))
-    run = read_history(folder).state.facts.run
-    made = optuna.load_study(study_name=run, storage=ours).trials
-    again = optuna.create_study(storage=theirs, study_name=run, direction="maximize")
-    optuna.create_study(storage=theirs, study_name="before").add_trial(a_trial())
-    again.add_trials(made)
-    assert made
-    for one, other in zip(made, again.trials, strict=True):
-        assert {**vars(one), "_trial_id": 0} == {**vars(other), "_trial_id": 0}
-    study = optuna.load_study(study_name=run, storage=ours)
-    if parts == 1:
-        assert study.best_trial.number == again.best_trial.number
-    study.add_trial(a_trial())
-    assert [one.number for one in study.trials] == list(range(len(made) + 1))
-
-
-def a_trial() -> optuna.trial.FrozenTrial:
-    return optuna.trial.create_trial(
-        value=0.5,
-        params={"x": 1.0},
-        distributions={"x": optuna.distributions.FloatDistribution(0.0, 1.0)},
-    )
 
 
 def test_what_a_tracker_says_is_told_in_one_line(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from bench.testbed.checked_world import World
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import names_of
+from seerd.core.state import Instance
 from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
-from seerd.telling.live.board import Board, ShownInstance, board_of
+from seerd.telling.live.board import Board, Recent, board_of
 from seerd.telling.live.frame import frame, instances
 from seerd.telling.live.look import LiveLook, press
-from seerd.telling.live.recent import Recent, share
 from seerd.telling.live.table import sparkline
 from seerd.telling.live.trial_page import TrialLife, plot
 from seerd.telling.summary import summary
@@ -168,10 +168,11 @@ def test_why_can_be_read_at_eighty_columns(rungs: Board) -> None:
     assert "promoted, to rep 16" in text or "promoted, to rep 4" in text
 
 
-def test_hyperparameters_that_vary_and_matter_come_first(rungs: Board) -> None:
-    assert rungs.weighty == ("lr", "dropout", "width")
+def test_hyperparameters_that_vary_come_first(rungs: Board) -> None:
+    assert rungs.parameters[-1] == "width"
+    assert set(rungs.parameters) == {"lr", "dropout", "width"}
     head = next(line for line in drawn(rungs, size=(80, 24)) if line.startswith(" trial"))
-    assert head.split()[-2:] == ["lr", "why"] or head.split()[-3:] == ["lr", "dropout", "why"]
+    assert head.split()[-2:] == ["dropout", "why"] or head.split()[-3:] == ["dropout", "lr", "why"]
 
 
 def test_what_is_best_is_the_best_saved_checkpoint(rungs: Board) -> None:
@@ -222,9 +223,9 @@ def test_trials_are_shown_with_the_metric_that_is_asked_for(facts: MakeFacts) ->
 
 def test_instances_say_in_words_what_they_do(rungs: Board) -> None:
     machines = (
-        ShownInstance("m1.0", InstancePhase.READY, 4, {0: "t0001", 1: "t0001", 2: "t0002"}, {}),
-        ShownInstance("m1.1", InstancePhase.LEAVING, 2, {}, {1: "t0003"}),
-        ShownInstance("m1.2", InstancePhase.REQUESTED, 4, {}, {}),
+        Instance("m1.0", 4, InstancePhase.READY, busy={0: "t0001", 1: "t0001", 2: "t0002"}),
+        Instance("m1.1", 2, InstancePhase.LEAVING, claims={1: "t0003"}),
+        Instance("m1.2", 4, InstancePhase.REQUESTED),
     )
     shown = replace(rungs, machines=machines)
     assert [line.plain for line in instances(shown, 80, 5)] == [
@@ -233,7 +234,7 @@ def test_instances_say_in_words_what_they_do(rungs: Board) -> None:
         "m1.1 (leaving: the cloud takes it): 0 idle, 1 idle (for t0003)",
     ]
     assert [line.plain for line in instances(shown, 80, 2)][1:] == ["and 2 more"]
-    computing = replace(machines[0], busy=(0.97, 0.91, None, 0.0))
+    computing = replace(machines[0], computed=(0.97, 0.91, None, 0.0))
     told = instances(replace(shown, machines=(computing,)), 80, 5)
     assert told[1].plain == "m1.0: 0-1 t0001 94%, 2 t0002, 3 idle"
     assert all(len(line.plain) <= 50 for line in instances(shown, 50, 9)[1:])
@@ -313,20 +314,3 @@ def test_a_curve_has_its_lowest_and_highest_value_at_the_axis() -> None:
     assert lines[8] == "     0.25 ┤▁▁▁▁    ████"
     assert lines[9].split() == ["1", "3"]
     assert "no report yet" in plot([], [], "accuracy", 40)[1].plain
-
-
-@pytest.mark.parametrize(
-    ("values", "least", "most"),
-    [
-        (list(range(40)), 0.9, 1.0),
-        ([1.0] * 40, 0.0, 0.0),
-        (["a"] * 20 + ["b"] * 20, 0.7, 0.8),
-        ([n * 7919 % 41 for n in range(40)], 0.0, 0.15),
-        ([abs(n - 20) for n in range(40)], 0.0, 1.0),
-        ([], 0.0, 0.0),
-    ],
-)
-def test_what_a_hyperparameter_explains_of_the_places(
-    values: list[float | str], least: float, most: float
-) -> None:
-    assert least <= share(values) <= most

@@ -11,9 +11,9 @@ from seerd.shell.journal import Entry, Journal
 from seerd.telling.live.board import Board, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import Act, LiveLook, listed, press
-from seerd.telling.live.terminal import decode, rest
+from seerd.telling.live.terminal import decode
 from seerd.telling.live.trial_page import TrialLife
-from seerd.telling.live.watch import Player, known, moved
+from seerd.telling.live.viewer import Player, moved
 from tests.conftest import small_facts
 from tests.test_live import asha, board, drawn, recent, world
 
@@ -51,11 +51,6 @@ def test_what_a_terminal_sends_is_a_key(text: str, keys: list[str], pending: str
     assert decode(text) == (keys, pending)
 
 
-def test_an_escape_that_nothing_follows_is_a_key() -> None:
-    assert rest("\x1b") == ["escape"]
-    assert rest("\x1b[") == []
-
-
 def test_the_mark_moves_and_the_list_scrolls(rungs: Board) -> None:
     ids = [row.id for row in listed(rungs, LiveLook())]
     look, _ = typed(rungs, LiveLook(), "j", "down", "k")
@@ -89,7 +84,7 @@ def test_trials_are_sorted_by_each_column_both_ways(rungs: Board) -> None:
     assert [float(row.config["lr"]) for row in listed(rungs, turned)] == values[::-1]
     head = next(line for line in drawn(rungs, turned) if line.startswith(" trial"))
     assert "lr▲" in head
-    columns = 6 + len(rungs.weighty)
+    columns = 6 + len(rungs.parameters)
     assert typed(rungs, LiveLook(), *"s" * columns)[0].sort == "last", "it goes round"
 
 
@@ -189,10 +184,6 @@ def test_a_step_in_time_is_a_sixtieth_of_the_run_on_round_figures() -> None:
 
 
 def test_a_moment_after_the_end_is_the_end() -> None:
-    assert known(25.0, 67.0) == 25.0
-    assert known(67.0, 67.0) is None, "the present"
-    assert known(99 * 3600.0, 67.0) is None
-    assert known(None, 67.0) is None
     made = world(small_facts(), 1e6)
     assert made.state.finished
     late = board_of(made.state, 99 * 3600.0, recent(made))

@@ -12,9 +12,8 @@ import pytest
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.live.board import Board
-from seerd.telling.live.life import Lives, reader
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.trial_page import TrialLife
+from seerd.telling.live.trial_page import Lives, TrialLife, reader
 from tests.conftest import small_facts
 from tests.test_live import board, drawn, world
 
@@ -54,7 +53,7 @@ def test_files_beside_a_run_do_not_take_the_place_of_libraries(
 def test_a_history_that_cannot_be_read_says_why_and_is_not_tried_for_ever(
     tmp_path: Path, shown: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seerd.telling.live.life.AGAIN_S", 0.0)
+    monkeypatch.setattr("seerd.telling.live.trial_page.AGAIN_S", 0.0)
     with contextlib.closing(Lives(RunFolder(tmp_path))) as lives:
         life = read(lives, "t0001")
         assert life.history is None

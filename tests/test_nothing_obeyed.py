@@ -22,8 +22,8 @@ from seerd import cli
 from seerd.commands.common import orderly
 from seerd.core.events import RunFacts, TrialExited, TrialReported
 from seerd.errors import SpecError
-from seerd.export.files import csv as as_csv
 from seerd.export.rows import Rows
+from seerd.export.rows import csv as as_csv
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.parameter import Parameter
 from seerd.planner.space import Space
@@ -34,10 +34,9 @@ from seerd.sim.behaviour import Behaviour
 from seerd.spec.dicts import toml_of
 from seerd.spec.spec import load_spec
 from seerd.telling.harmless import Harmless
-from seerd.telling.live.board import board_of
+from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.recent import Recent
 from seerd.telling.live.trial_page import TrialLife
 from tests.fuzz.kit import ESCAPES
 from tests.fuzz.test_fuzz_coordinator import setup

@@ -20,8 +20,8 @@ from seerd.planner.constraints import constraint
 from seerd.planner.parameter import Parameter, Value, plain, same
 from seerd.spec.doubts import doubts
 from seerd.spec.spec import Spec, load_spec, spec_of
-from seerd.telling.configs import config_text
-from seerd.telling.hints import hint
+from seerd.telling.complaints import hint
+from seerd.telling.harmless import config_text
 from seerd.training.by_hand import defaults
 
 SPEC = """

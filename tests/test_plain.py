@@ -27,10 +27,9 @@ from seerd.core.state import Instance, new_state
 from seerd.core.step import follow
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
-from seerd.telling.configs import config_text
-from seerd.telling.harmless import printable
+from seerd.telling.explanation.sentences import gpus_text
+from seerd.telling.harmless import config_text, printable
 from seerd.telling.plain import line_of
-from seerd.telling.words import gpus_text
 from tests.by_hand import handle
 
 MakeFacts = Callable[..., RunFacts]
@@ -54,8 +53,7 @@ def said(world: World) -> list[str]:
     for event, decided in world.journal:
         follow(state, event, decided)
         line = line_of(event, state, decided)
-        if line is not None:
-            lines.append(line)
+        lines += [] if line is None else line.splitlines()
     return lines
 
 
@@ -69,8 +67,11 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     for line in (
         "    2.2s  t0001 trains on GPU 0-1  lr=0.2904",
         "   20.0s  stage 2 of 2 until 1m: 2 trials x 1 GPU and 1 trial x 2 GPUs",
-        "   20.0s  t0003 is out: eliminated after stage 1, 3rd of 4 at report 4",
-        "   20.5s  t0002 has stopped, saved up to report 9",
+        (
+            "   20.0s  t0003: accuracy 0.371216 after 4 reports was 3rd of 4; the 2 best go on "
+            "(the last of them t0004 with 0.54669): it is out"
+        ),
+        "   20.5s  t0002: exited, saved up to report 9 of 9",
         "   22.5s  t0002 goes on after report 9 on GPU 2  lr=0.5354",
         "   51.0s  the plan is carried out: trials save and exit",
     ):
@@ -155,9 +156,20 @@ def test_a_crash_says_how_it_ended_what_follows_and_the_last_line(facts: MakeFac
     )
     crashes = [line[10:] for line in lines if "exit status" in line]
     assert crashes == [
-        "t0001 ended with exit status 1 and will be restarted: last line",
-        "t0001 ended with exit status 1 and will be restarted: last line",
-        "t0001 ended with exit status 1 and has failed: last line",
+        (
+            "t0001: crashed: ended with exit status 1; it goes on from its checkpoint of report 1 "
+            "(end number 1 by its own fault, 1 in a row without coming further, 2 are forgiven): "
+            "last line"
+        ),
+        (
+            "t0001: crashed: ended with exit status 1; it goes on from its checkpoint of report 1 "
+            "(end number 2 by its own fault, 2 in a row without coming further, 2 are forgiven): "
+            "last line"
+        ),
+        (
+            "t0001: crashed: ended with exit status 1 (end number 3 by its own fault, 3 in a row "
+            "without coming further, 2 are forgiven); it has failed: last line"
+        ),
     ]
 
 
@@ -181,10 +193,8 @@ def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: Ma
         code=-9,
     )
     handle(world.state, event)
-    assert (
-        line_of(event, world.state)
-        == "   11.5s  t0003 was killed by signal 9 (usually out of memory)"
-    )
+    line = "   11.5s  t0003: killed, saved up to report 1 of 2"
+    assert line_of(event, world.state) == line
 
 
 def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -> None:
@@ -205,7 +215,7 @@ def test_a_script_that_ends_without_a_report_says_what_to_do(facts: MakeFacts) -
     handle(world.state, event)
     line = line_of(event, world.state)
     assert line is not None
-    assert "t0001 has failed: ended without a report" in line
+    assert "t0001: failed: ended without a report" in line
     assert "trial.report(accuracy=...)" in line
 
 
@@ -230,7 +240,8 @@ def test_interruptions(facts: MakeFacts, hard: bool, line: str) -> None:
     world.at(11.0, lambda: world.interrupt(hard=hard))
     lines = said(world)
     assert any(line in told for told in lines)
-    assert any("t0001 has stopped, saved up to report" in told for told in lines)
+    end = "killed" if hard else "exited"
+    assert any(f"t0001: {end}, saved up to report" in told for told in lines)
 
 
 def test_a_budget_that_ends_a_run_is_named(facts: MakeFacts) -> None:
@@ -312,7 +323,6 @@ def test_a_log_line_with_control_characters_is_harmless(facts: MakeFacts) -> Non
     )
     handle(world.state, event)
     line = line_of(event, world.state)
-    assert (
-        line
-        == "    1.0s  t0001 ended with exit status 1 and will be restarted: \\x1b[2Jgone\\r\\x07"
-    )
+    assert line is not None
+    assert line.startswith("    1.0s  t0001: crashed: ended with exit status 1; it goes on from")
+    assert line.endswith(": \\x1b[2Jgone\\r\\x07")

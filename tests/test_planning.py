@@ -32,7 +32,7 @@ from seerd.sim.curves import synthetic
 from seerd.sim.setting import alone
 from seerd.spec.spec import load_spec
 from seerd.telling.plan_json import plan_json
-from seerd.telling.plan_table import plan_view
+from seerd.telling.tables import plan_view
 from tests.planner.spaces import MIXED
 from tests.sim import hand
 

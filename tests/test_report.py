@@ -36,12 +36,10 @@ from seerd.telling.diagnosis import fate
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.outcomes import outcome_text, outcomes
 from seerd.telling.page import tables
-from seerd.telling.page.advice import advice
-from seerd.telling.page.drawing import write
-from seerd.telling.page.frame import beyond
-from seerd.telling.page.importance import Importance, caption, importances
+from seerd.telling.page.drawing import beyond, write
+from seerd.telling.page.importance import Importance, advice, caption, importances
 from seerd.telling.page.run_page import ReadRun, RunReport, comparison
-from seerd.telling.page.tables import BilledPart, Ranked
+from seerd.telling.page.tables import Ranked
 
 SPACE = Space(
     (
@@ -91,9 +89,9 @@ def test_what_was_billed_is_divided_without_a_rest(billing: BillingKind) -> None
     told = told_of(billing)
     shares = tables.shares(told.timeline, told.state)
     spent = told.state.ledger.spent_gpu_s(told.state.now)
-    assert sum(one.gpu_s for one in shares) == pytest.approx(spent)
-    assert all(one.gpu_s >= 0 for one in shares)
-    assert ("boot" in {one.what for one in shares}) == (billing == "rented")
+    assert sum(shares.values()) == pytest.approx(spent)
+    assert all(gpu_s >= 0 for gpu_s in shares.values())
+    assert ("boot" in shares) == (billing == "rented")
 
 
 @pytest.mark.parametrize("billing", ["held", "rented"])
@@ -103,10 +101,9 @@ def test_spending_over_time_is_the_sum_of_all_charges(billing: BillingKind) -> N
     by_hand = [
         sum(_billed(charge, at_s, state) for charge in state.ledger.charges()) for at_s in times
     ]
-    assert tables.spending_at(state, times) == pytest.approx(by_hand)
-    assert tables.spending_at(state, times)[-1] == pytest.approx(
-        state.ledger.spent_gpu_s(state.now)
-    )
+    spent = [tables.billed_gpu_s(state, at_s) for at_s in times]
+    assert spent == pytest.approx(by_hand)
+    assert spent[-1] == pytest.approx(state.ledger.spent_gpu_s(state.now))
 
 
 def _billed(charge: Charge, at_s: float, state: State) -> float:
@@ -171,7 +168,7 @@ def ordered(count: int, seed: int, signal: float) -> list[Ranked]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_chance_is_not_called_important(count: int, seed: int) -> None:
     found = importances(ordered(count, seed, 0.0), SPACE.parameters)
-    assert not any(one.is_told for one in found)
+    assert not any(one.is_significant for one in found)
     assert "nothing that can be told from chance" in caption(found)
     assert all(0 <= one.mean <= 1 for one in found)
 
@@ -179,9 +176,9 @@ def test_chance_is_not_called_important(count: int, seed: int) -> None:
 def test_a_clear_effect_is_told_from_chance() -> None:
     first, *others = importances(ordered(20, 1, 8.0), SPACE.parameters)
     assert first.name == "lr"
-    assert first.is_told
+    assert first.is_significant
     assert first.mean > 0.5
-    assert not any(one.is_told for one in others)
+    assert not any(one.is_significant for one in others)
 
 
 def test_advice_says_what_it_was_seen_from() -> None:
@@ -192,7 +189,7 @@ def test_advice_says_what_it_was_seen_from() -> None:
         order,
         SPACE.parameters,
         [Importance("lr", 0.9, 0.1), Importance("width", 0.01, 0.02)],
-        [BilledPart("training", 60.0), BilledPart("boot", 40.0)],
+        {"training": 60.0, "boot": 40.0},
     )
     assert any("width explains no more" in text for text in texts)
     assert any("40% of what was billed was boot" in text for text in texts)
@@ -200,9 +197,9 @@ def test_advice_says_what_it_was_seen_from() -> None:
         replace(one, trial=replace(one.trial, config={**one.trial.config, "lr": 0.99}))
         for one in order
     ]
-    edges = advice(state, at_edge, SPACE.parameters, [], [])
+    edges = advice(state, at_edge, SPACE.parameters, [], {})
     assert any("lr at the upper end of its range: widen it there" in text for text in edges)
-    assert advice(new_state(state.facts), [], SPACE.parameters, [], []) == []
+    assert advice(new_state(state.facts), [], SPACE.parameters, [], {}) == []
 
 
 @pytest.mark.parametrize("billing", ["held", "rented"])

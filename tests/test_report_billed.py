@@ -14,9 +14,8 @@ from seerd.core.events import TrialStarted, TrialTraining
 from seerd.core.state import State, new_state
 from seerd.export.rows import trials
 from seerd.planner.model import BillingKind
-from seerd.telling.explanation.attempts import held_gpu_s
-from seerd.telling.explanation.costs import costs
-from seerd.telling.explanation.timeline import RunHistory, Timeline
+from seerd.telling.explanation.explanations import held_gpu_s
+from seerd.telling.explanation.timeline import RunHistory, Timeline, costs
 from seerd.telling.page import tables
 from tests.conftest import small_facts
 from tests.explanation.timelines import timeline_of
@@ -29,8 +28,8 @@ from tests.test_report import world
 def _adds_up(timeline: Timeline, state: State) -> None:
     spent = state.ledger.spent_gpu_s(state.now)
     parts = tables.shares(timeline, state)
-    assert sum(one.gpu_s for one in parts) == pytest.approx(spent, abs=1e-6)
-    assert all(one.gpu_s >= -1e-6 for one in parts)
+    assert sum(parts.values()) == pytest.approx(spent, abs=1e-6)
+    assert all(gpu_s >= -1e-6 for gpu_s in parts.values())
     if not state.facts.cluster.per_instance:
         held = held_gpu_s(timeline.attempts.all, state.now)
         assert held == pytest.approx(spent, abs=1e-6), "an attempt has what it is charged"

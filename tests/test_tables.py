@@ -15,8 +15,7 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import others, plan_for
 from seerd.telling.plan_json import plan_json
-from seerd.telling.plan_table import plan_view
-from seerd.telling.tables import ledger_table, runs_table
+from seerd.telling.tables import ledger_table, plan_view, runs_table
 
 RUN = "imagenet-resnet50-on-spot-instances-20261122-005956-37fb"
 

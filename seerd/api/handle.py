@@ -32,8 +32,8 @@ from seerd.shell.home import RunFolder
 from seerd.telling import run_json
 from seerd.telling.harmless import Harmless
 from seerd.telling.page.run_page import RunReport
+from seerd.telling.plain import watch_run
 from seerd.telling.summary import summary
-from seerd.telling.watch import watch_run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,18 +20,16 @@ from seerd.core.metrics import best_saved, chosen, last_value, metric_name, name
 from seerd.core.state import State
 from seerd.errors import JournalError, UsageError
 from seerd.shell.home import RunFolder
-from seerd.telling.configs import config_text, value_text
 from seerd.telling.diagnosis import diagnose
-from seerd.telling.harmless import harmless, printable
+from seerd.telling.explanation.sentences import ending
+from seerd.telling.harmless import config_text, harmless, printable, value_text
 from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
-from seerd.telling.page import run_charts, space_charts, tables
-from seerd.telling.page.drawing import on_paper, svg, write
-from seerd.telling.page.frame import Frame
+from seerd.telling.page import charts, tables
+from seerd.telling.page.drawing import Frame, on_paper, svg, write
 from seerd.telling.page.importance import FEWEST, importances
 from seerd.telling.page.importance import caption as shares_caption
 from seerd.telling.page.run_page import ReadRun
 from seerd.telling.run_json import best
-from seerd.telling.words import ending
 from seerd.units import count, format_duration, format_gpu_time, format_money
 
 Axis = Literal["time", "reports", "gpu_time"]
@@ -102,7 +100,7 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
     chosen = tables.shown(own or frame.order)
     points = tables.curves(chosen, read.timeline, None if own else metric)
     name = printable(wanted)
-    drawn = run_charts.curves(frame, points, FIELDS[by], name)
+    drawn = charts.curves(frame, points, FIELDS[by], name)
     caption = f"{name} of {len(chosen)} of {count(len(frame.order), 'trial')}."
     return Chart(drawn, f"{caption} A cross is where a trial was given up.")
 
@@ -110,13 +108,13 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
 def gpus(read: ReadRun) -> Chart:
     """Draw GPUs over time."""
     caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
-    return Chart(run_charts.gpus(_frame(read), tables.bars(read.timeline, read.state)), caption)
+    return Chart(charts.gpus(_frame(read), tables.bars(read.timeline, read.state)), caption)
 
 
 def costs(read: ReadRun) -> Chart:
     """Draw what was billed."""
     caption = "What was billed, beside the budget and the deadline."
-    return Chart(run_charts.money(_frame(read)), caption)
+    return Chart(charts.money(_frame(read)), caption)
 
 
 def importance(read: ReadRun) -> Chart:
@@ -125,7 +123,7 @@ def importance(read: ReadRun) -> Chart:
     shares = importances(frame.order, tables.varied(read.state))
     if not shares:
         raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
-    return Chart(space_charts.importance(frame, shares), shares_caption(shares))
+    return Chart(charts.importance(frame, shares), shares_caption(shares))
 
 
 def configurations(read: ReadRun) -> Chart:
@@ -134,7 +132,7 @@ def configurations(read: ReadRun) -> Chart:
     if not varied:
         raise UsageError("there are no configurations that differ yet")
     caption = "Configurations as lines, the best with colour and dash."
-    return Chart(space_charts.parallel(_frame(read), varied), caption)
+    return Chart(charts.parallel(_frame(read), varied), caption)
 
 
 def _frame(read: ReadRun) -> Frame:

@@ -21,8 +21,8 @@ from seerd.runs.runs import Ended
 from seerd.shell.daemon import ENDING_SIGNALS, Watcher
 from seerd.shell.home import RunFolder, takes_signals
 from seerd.shell.inbox import Inbox, StopRequest
+from seerd.telling.plain import lines_to
 from seerd.telling.summary import leftover_lines
-from seerd.telling.watch import lines_to
 
 POLL_S = 0.2
 

@@ -27,8 +27,8 @@ from seerd.runs import edits, reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import AddRequest, ExtendRequest, Inbox, Request
 from seerd.spec import values as spec_values
-from seerd.telling.configs import config_text
 from seerd.telling.explanation.sentences import REASONS
+from seerd.telling.harmless import config_text
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 from seerd.units import (

@@ -55,7 +55,7 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
     from seerd.spec.doubts import doubts
 
     for kind in experiment.export:
-        from seerd.export.installed import check_installed
+        from seerd.spec.targets import check_installed
 
         check_installed(kind)
     jobs = [earlier.informed(job, home) for job in experiment.jobs]

@@ -12,11 +12,10 @@ from seerd.commands.options import ExportOptions
 from seerd.errors import UsageError
 from seerd.export import rows
 from seerd.export.following import alone
-from seerd.export.installed import check_installed
 from seerd.export.rows import Rows
 from seerd.export.trackers import bring, opened
 from seerd.shell.home import RunFolder
-from seerd.spec.targets import without_password
+from seerd.spec.targets import check_installed, without_password
 from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.harmless import harmless
 from seerd.telling.working import working
@@ -57,10 +56,10 @@ def export(folder: RunFolder, targets: ExportOptions) -> None:
 
 
 def _tables(run: RunHistory, kind: str, where: Path) -> None:
-    from seerd.export import files
+    from seerd.export import rows
 
     write, run_of = (
-        (files.csv, files.run_of_csv) if kind == "csv" else (files.parquet, files.run_of_parquet)
+        (rows.csv, rows.run_of_csv) if kind == "csv" else (rows.parquet, rows.run_of_parquet)
     )
     paths = {where / f"{name}.{kind}": table for name, table in TABLES.items()}
     name = run.state.facts.run

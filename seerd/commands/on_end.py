@@ -22,9 +22,9 @@ from seerd.errors import DamagedWarning, JournalError
 from seerd.runs import reading, wiring
 from seerd.shell.home import RunFolder
 from seerd.telling import run_json
+from seerd.telling.explanation.sentences import ENDINGS
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
-from seerd.telling.words import ENDINGS
 from seerd.units import format_duration, format_gpu_time
 
 if TYPE_CHECKING:

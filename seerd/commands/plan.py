@@ -33,7 +33,7 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
         configs = first_configs(planned.problem, jobs[0].goal.mode) if single else []
 
     def view(plan: Json) -> RenderableType:
-        from seerd.telling.plan_table import plan_view
+        from seerd.telling.tables import plan_view
 
         return plan_view(plan)
 

@@ -19,10 +19,10 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
 from seerd.telling.complaints import notes_of
+from seerd.telling.explanation.sentences import ENDINGS
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import status_of
-from seerd.telling.words import ENDINGS
 from seerd.units import format_duration
 
 SUFFIX = "-profile"

@@ -21,11 +21,11 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.explanation.as_json import moment_json, timeline_json, trial_json
 from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page, wrapped
+from seerd.telling.explanation.sentences import at
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import status_of
-from seerd.telling.words import at
 from seerd.telling.working import working
 from seerd.units import count, parse_duration
 from seerd.version import VERSION

@@ -196,7 +196,7 @@ def _print_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
     code = run_json.exit_code(state)
     if folder.target.is_file() and code != run_json.EXIT_INTERRUPTED:
         from seerd.commands import profiling
-        from seerd.telling.profile_table import profile_view
+        from seerd.telling.tables import profile_view
 
         tell(profiling.finish(folder, state), profile_view, json=shown.json)
         return 0
@@ -217,7 +217,7 @@ def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
 
     if shown.json or shown.plain or not drawable():
         from seerd.core.lifecycle import RunPhase
-        from seerd.telling.watch import lines_to
+        from seerd.telling.plain import lines_to
 
         lines = lines_to(folder, sys.stderr if shown.json else sys.stdout)
 

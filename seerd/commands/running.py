@@ -25,11 +25,13 @@ def watch(folder: RunFolder, at: str | None) -> None:
     """
     at_s = None if at is None else c.seconds(at)
     if drawable():
-        from seerd.telling.live.watch import watch_live  # rich costs more to import than lines need
+        from seerd.telling.live.viewer import (
+            watch_live,  # rich costs more to import than lines need
+        )
 
         watch_live(folder, at_s)
         return
-    from seerd.telling.watch import watch_run
+    from seerd.telling.plain import watch_run
 
     watch_run(folder, at_s)
 

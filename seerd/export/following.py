@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from seerd.errors import SeerdError
-from seerd.export.trackers import Tracker, bring, opened
+from seerd.export.tracked import Tracker
+from seerd.export.trackers import bring, opened
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import place_of
 from seerd.telling.explanation.timeline import RunHistory, read_history

@@ -5,16 +5,19 @@ Times are in seconds since the run began, GPU time is in GPU-seconds.
 
 from __future__ import annotations
 
+import csv as standard
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from seerd.core.metrics import best_saved, best_value, last_value, names_of, value_of
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import scalar
 from seerd.telling.explanation.as_json import fates, finite_values, is_handed_back
-from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
+from seerd.telling.explanation.explanations import AttemptHistory, held_gpu_s
 from seerd.telling.explanation.timeline import RunHistory
-from seerd.telling.outcomes import outcomes, why_text
+from seerd.telling.harmless import printable, scalar
+from seerd.telling.outcomes import outcomes, parameter_names, why_text
 
 Cell = str | float | int | bool | None
 
@@ -39,7 +42,7 @@ def trials(run: RunHistory) -> Rows:
     """Return a row for each trial, in the order in which they were made."""
     state, timeline, ended = run.state, run.timeline, outcomes(run.state)
     became, attempts = fates(timeline, state), timeline.attempts.by_trial()
-    parameters, shared = _parameters(state), bool(state.facts.jobs)
+    parameters, shared = parameter_names(state), bool(state.facts.jobs)
     own = list(dict.fromkeys(goal.metric for goal in state.facts.goals.values()))
     others = [name for name in names_of(state) if name not in own]
     names = [
@@ -95,15 +98,6 @@ def charges(run: RunHistory) -> Rows:
     return Rows(names, rows)
 
 
-def _parameters(state: State) -> list[str]:
-    """Return the hyperparameters in the order of the spaces; recorded curves may have more."""
-    problems = (state.facts.problem, *(job.problem for job in state.facts.problem.jobs))
-    names = {one.name: None for problem in problems for one in problem.space.parameters}
-    for trial in state.trials.values():
-        names.update(dict.fromkeys(trial.config))
-    return list(names)
-
-
 def _compared(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
     is_own = state.facts.goal_of(trial.id).metric == name
     own = (best_value(state, trial), best_saved(state, trial)) if is_own else (None, None)
@@ -125,3 +119,66 @@ def _span(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
     values = finite_values(state, trial, name)
     last = last_value(state, trial, name)
     return last, min(values, default=None), max(values, default=None)
+
+
+FORMULA = tuple("=+-@")
+"""How a cell begins that a spreadsheet computes
+(owasp.org/www-community/attacks/CSV_Injection).
+"""
+
+
+def csv(table: Rows, path: Path) -> None:
+    """Write a table as CSV (RFC 4180), with formulas (see `FORMULA`) as text. Raises `OSError`."""
+    part = _part(path)
+    with part.open("w", newline="", encoding="utf-8") as file:
+        rows = (map(_text_of, row) for row in (table.names, *table.rows))
+        standard.writer(file).writerows(rows)
+    part.replace(path)
+
+
+def parquet(table: Rows, path: Path) -> None:
+    """Write a table as Parquet; a column of several types is text. Raises `OSError`."""
+    import pyarrow as pa
+    from pyarrow import parquet as written
+
+    columns = table.columns()
+    for name, values in columns.items():
+        kinds = {type(value) for value in values} - {type(None)}
+        if len(kinds) > 1 and kinds != {int, float}:
+            columns[name] = [None if value is None else str(value) for value in values]
+    part = _part(path)
+    written.write_table(pa.table(columns), part)
+    part.replace(path)
+
+
+def run_of_csv(path: Path) -> str:
+    """Return the run that a table is of; empty if it does not say. Raises `OSError`."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        return next(standard.DictReader(file), {}).get("run") or ""
+
+
+def run_of_parquet(path: Path) -> str:
+    """Return the same of a Parquet file. Raises `OSError`."""
+    import pyarrow as pa
+    from pyarrow import parquet as written
+
+    try:
+        file = written.ParquetFile(path)
+    except pa.ArrowInvalid:  # it is no Parquet file
+        return ""
+    if "run" not in file.schema_arrow.names or not file.metadata.num_rows:
+        return ""
+    return str(next(file.iter_batches(1, columns=["run"])).column(0)[0])
+
+
+def _text_of(cell: Cell) -> Cell:
+    if not isinstance(cell, str):
+        return cell
+    with suppress(ValueError):  # a number is no formula
+        float(cell)
+        return cell
+    return "'" * cell.startswith(FORMULA) + printable(cell)
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from seerd.export.tracked import Became, Tracked, is_over, tracked, values_of
+from seerd.export.tracked import Became, Tracked, Tracker, is_over, tracked, values_of
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import scalar
 from seerd.telling.explanation.timeline import RunHistory
+from seerd.telling.harmless import scalar
 
 RUN, TRIAL, JOB = "seerd.run", "seerd.trial", "seerd.job"
 STATUS: dict[Became, str] = {
@@ -33,7 +33,7 @@ DEFAULTS = {
 """MLflow's own defaults would let the user wait for minutes, and print and send too much."""
 
 
-class ToMlflow:
+class ToMlflow(Tracker):
     """What a tracking server, or a database of MLflow's, has of one run."""
 
     def __init__(self, where: str) -> None:
@@ -55,9 +55,6 @@ class ToMlflow:
         for trial in tracked(run):
             self._bring(trial, run)
         self._tell_run(run)
-
-    def close(self) -> None:
-        """Nothing is held back."""
 
     def _find(self, run: RunHistory) -> None:
         facts = run.state.facts

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from seerd.errors import UsageError
-from seerd.export.tracked import Became, Tracked, tracked, values_of
+from seerd.export.tracked import Became, Tracked, Tracker, tracked, values_of
 from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import scalar
 from seerd.telling.explanation.timeline import RunHistory
+from seerd.telling.harmless import scalar
 
 TRIAL, STATE, WHY = "seerd:trial", "seerd:state", "seerd:why"
-MOST_AT_ONCE = 1000  # so many trials are added in one transaction: others may write in between
+STATES: dict[Became, str] = {
+    "live": "RUNNING",
+    "complete": "COMPLETE",
+    "pruned": "PRUNED",
+    "failed": "FAIL",
+}
 
 
-class ToOptuna:
+class ToOptuna(Tracker):
     """A run's study in a storage, one for each job. Raises `UsageError` if `where` is no URL."""
 
     def __init__(self, where: str) -> None:
@@ -32,15 +36,12 @@ class ToOptuna:
         self._studies: dict[str, _Study] = {}
 
     def bring(self, run: RunHistory) -> None:
-        """Add what is not there yet. Raises what Optuna raises."""
+        """Add trials, and what they have reported since."""
         trials = tracked(run)
         for job in run.state.jobs:
             study = self._studies.get(job) or _Study(self._storage, job, run)
             self._studies[job] = study
             study.bring([one for one in trials if job_of(one.name) == job], run)
-
-    def close(self) -> None:
-        """Nothing is held back."""
 
 
 class _Study:
@@ -83,14 +84,12 @@ class _Study:
         problem = run.state.facts.problem
         own = (job.problem for job in problem.jobs if job.id == self._job)
         ranges = {one.name: _distribution(one) for one in next(own, problem).space.parameters}
-        for first in range(0, len(trials), MOST_AT_ONCE):
-            some = trials[first : first + MOST_AT_ONCE]
-            frozen = [_frozen(trial, ranges, run) for trial in some]
-            ids = add_trials(self._storage.engine, self._study, frozen)
-            for trial, one, number in zip(some, frozen, ids, strict=True):
-                one._trial_id = number  # noqa: SLF001 - the only name
-                self._trials[trial.name] = one
-                self._sent[trial.name] = _progress(trial)
+        for trial in trials:
+            frozen = _frozen(trial, ranges, run)
+            number = self._storage.create_new_trial(self._study, template_trial=frozen)
+            frozen._trial_id = number  # noqa: SLF001 - the only name
+            self._trials[trial.name] = frozen
+            self._sent[trial.name] = _progress(trial)
 
     def _go_on(self, frozen: Any, trial: Tracked, run: RunHistory) -> None:
         """Add to a trial; one that is finished in the study stays as it is."""
@@ -154,12 +153,7 @@ def _value(trial: Tracked) -> float | None:
 def _state(became: Became) -> Any:
     from optuna.trial import TrialState
 
-    return {
-        "live": TrialState.RUNNING,
-        "complete": TrialState.COMPLETE,
-        "pruned": TrialState.PRUNED,
-        "failed": TrialState.FAIL,
-    }[became]
+    return TrialState[STATES[became]]
 
 
 def _intermediate(trial: str, run: RunHistory) -> dict[int, float]:
@@ -178,67 +172,3 @@ def _distribution(parameter: Parameter) -> Any:
     if parameter.integer:
         return d.IntDistribution(math.ceil(low), math.floor(high), log=log)
     return d.FloatDistribution(low, high, log=log)
-
-
-def add_trials(engine: Any, study: int, trials: Sequence[Any]) -> list[int]:
-    """Add trials (Optuna's `FrozenTrial`s) in one transaction; return their ids, in order.
-
-    Raises what SQLAlchemy raises; then none of them is there.
-    """
-    from optuna.storages._rdb import models
-    from sqlalchemy import func, insert, select
-    from sqlalchemy.orm import Session
-
-    with Session(engine) as session, session.begin():
-        # Whoever adds trials holds the study, so that their numbers follow each other.
-        models.StudyModel.find_or_raise_by_id(study, session, for_update=True)
-        made: list[Any] = [
-            models.TrialModel(
-                study_id=study,
-                number=None,
-                state=one.state,
-                datetime_start=one.datetime_start,
-                datetime_complete=one.datetime_complete,
-            )
-            for one in trials
-        ]
-        session.add_all(made)
-        session.flush()
-        ids = [one.trial_id for one in made]
-        earlier = models.TrialModel.study_id == study, models.TrialModel.trial_id < min(ids)
-        first = session.scalar(select(func.count()).where(*earlier)) or 0
-        for number, row in enumerate(sorted(made, key=lambda one: one.trial_id), first):
-            row.number = number
-        for model, rows in _beside(models, ids, trials).items():
-            if rows:
-                session.execute(insert(model), rows)
-    return ids
-
-
-def _beside(models: Any, ids: Sequence[int], trials: Sequence[Any]) -> dict[Any, list[Any]]:
-    from optuna.distributions import distribution_to_json
-
-    values, reports = models.TrialValueModel, models.TrialIntermediateValueModel
-    params, attributes = models.TrialParamModel, models.TrialUserAttributeModel
-    found: dict[Any, list[Any]] = {params: [], values: [], reports: [], attributes: []}
-    written: dict[int, str] = {}
-    for trial, one in zip(ids, trials, strict=True):
-        for name, value in one.params.items():
-            range_ = one.distributions[name]
-            text = written.get(id(range_)) or distribution_to_json(range_)
-            written[id(range_)] = text
-            number = range_.to_internal_repr(value)
-            row = {"param_name": name, "param_value": number, "distribution_json": text}
-            found[params].append({"trial_id": trial, **row})
-        if one.value is not None:
-            stored, kind = values.value_to_stored_repr(one.value)
-            row = {"objective": 0, "value": stored, "value_type": kind}
-            found[values].append({"trial_id": trial, **row})
-        for step, value in one.intermediate_values.items():
-            stored, kind = reports.intermediate_value_to_stored_repr(value)
-            row = {"intermediate_value": stored, "intermediate_value_type": kind}
-            found[reports].append({"trial_id": trial, "step": step, **row})
-        for key, value in one.user_attrs.items():
-            row = {"key": key, "value_json": json.dumps(value)}
-            found[attributes].append({"trial_id": trial, **row})
-    return found

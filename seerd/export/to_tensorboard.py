@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from seerd.errors import ExportError
-from seerd.export.tracked import Tracked, tracked, values_of
-from seerd.telling.configs import scalar
+from seerd.export.tracked import Tracked, Tracker, tracked, values_of
 from seerd.telling.explanation.timeline import RunHistory
+from seerd.telling.harmless import scalar
 
 NAME = "events.out.tfevents.seerd"  # TensorBoard looks for `tfevents` in a name
 HEAD, TAIL = 12, 4  # bytes of a record: its length with a checksum; a checksum
 
 
-class ToTensorBoard:
+class ToTensorBoard(Tracker):
     """The event files of runs, in a folder for each run. Raises `ExportError`."""
 
     def __init__(self, where: str) -> None:
@@ -31,9 +31,6 @@ class ToTensorBoard:
                 self._bring(path, trial, run)
             except OSError as error:
                 raise ExportError(f"{path} cannot be written: {error.strerror}") from error
-
-    def close(self) -> None:
-        """Nothing is held back."""
 
     def _bring(self, path: Path, trial: Tracked, run: RunHistory) -> None:
         if path not in self._last:

@@ -1,6 +1,4 @@
-"""Weights & Biases: a run for each trial, in one group, kept for `wandb sync` unless `WANDB_MODE`
-says
-otherwise.
+"""Weights & Biases: a run for each trial, in one group, kept for `wandb sync` or sent at once.
 
 A file says which reports are there. W&B drops a step that is not larger than the last.
 """
@@ -12,14 +10,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from seerd.export.tracked import Tracked, tracked, values_of
+from seerd.export.tracked import Tracked, Tracker, tracked, values_of
 from seerd.planner.parameter import plain
 from seerd.telling.explanation.timeline import RunHistory
 
 SETTLED = "settled"
 
 
-class ToWandb:
+class ToWandb(Tracker):
     """The runs of W&B's that trials of one run are."""
 
     def __init__(self, where: str) -> None:

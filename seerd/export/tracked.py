@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
@@ -42,6 +42,16 @@ class Tracked:
     reports: int  # how many it has made
 
 
+class Tracker(Protocol):
+    """A place elsewhere that has runs."""
+
+    def bring(self, run: RunHistory) -> None:
+        """Add what is not there yet. Raises what its library raises."""
+
+    def close(self) -> None:
+        """Write what is held back until more comes; mostly nothing is."""
+
+
 def tracked(run: RunHistory) -> list[Tracked]:
     """Return the trials that were ever started, in the order in which they were made."""
     state = run.state
@@ -68,7 +78,7 @@ def values_of(run: RunHistory, trial: str, after: int = -1) -> Iterator[Values]:
 
 
 def is_over(state: State) -> bool:
-    """Tell whether the run is over for good."""
+    """Return whether the run is over for good."""
     return state.phase is RunPhase.OVER and state.end.status != "interrupted"
 
 

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from seerd.errors import ExportError, SeerdError
-from seerd.export.installed import check_installed
 from seerd.export.to_mlflow import ToMlflow
 from seerd.export.to_optuna import ToOptuna
 from seerd.export.to_tensorboard import ToTensorBoard
 from seerd.export.to_wandb import ToWandb
-from seerd.spec.targets import without_password
+from seerd.export.tracked import Tracker
+from seerd.spec.targets import check_installed, without_password
 from seerd.telling.explanation.timeline import RunHistory
-
-
-class Tracker(Protocol):
-    """A place elsewhere that has runs."""
-
-    def bring(self, run: RunHistory) -> None:
-        """Add what is not there yet. Raises what its library raises."""
-
-    def close(self) -> None:
-        """Write what is held back until more comes."""
-
 
 KINDS: dict[str, Callable[[str], Tracker]] = {
     "tensorboard": ToTensorBoard,

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from seerd.errors import UsageError
+from seerd.extras import installing
 
 SQLITE = "sqlite"
 # files that SQLite keeps beside an open database (sqlite.org/tempfiles.html)
@@ -61,3 +65,10 @@ def anywhere(where: str, folder: Path) -> str:
 def without_password(text: str) -> str:
     """Return the text with dots for the passwords of its addresses."""
     return PASSWORD.sub(r"\1\2...", text)
+
+
+def check_installed(kind: str, package: str = "") -> None:
+    """Raise `UsageError` if a package is not installed: the one of the tracker's name, or this."""
+    extra = "wandb" if kind == "wandb" else "export"
+    if find_spec(package or kind) is None:
+        raise UsageError(f"exporting to {kind} needs a package: {installing(extra)}")

@@ -15,8 +15,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import incumbent, value_of
 from seerd.core.provisioning import refused
 from seerd.core.state import GOES_ON, State, Trial
-from seerd.telling.complaints import complaints_of
-from seerd.telling.hints import hint
+from seerd.telling.complaints import complaints_of, hint
 from seerd.telling.outcomes import fate, without_gpu
 
 PAGE = "docs/mistakes.md"

@@ -1,11 +1,14 @@
-"""Texts of others (metrics' names, configurations, errors) without control characters."""
+"""Configurations as text, and texts of others (names, errors) without control characters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the command line uses the functions, and rich is slow to import
+from seerd.agent.arguments import text_of
+from seerd.planner.parameter import Config, Value
+
+if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 
@@ -29,9 +32,21 @@ class Harmless:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self.inner, options):
-            yield segment if segment.control else segment._replace(text=_blanked(segment.text))
+            # Such characters become blanks: what is drawn has its width already.
+            blanked = "".join(c if c.isprintable() or c == "\n" else " " for c in segment.text)
+            yield segment if segment.control else segment._replace(text=blanked)
 
 
-def _blanked(text: str) -> str:
-    """Blank what a terminal could obey: what is drawn has its width already."""
-    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+def config_text(config: Config) -> str:
+    """Write a configuration on one line."""
+    return printable(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
+
+
+def value_text(value: Value) -> str:
+    """Write one value of a configuration."""
+    return printable(f"{value:.4g}" if isinstance(value, float) else str(scalar(value)))
+
+
+def scalar(value: Any) -> Any:
+    """Return a value for programs that have no lists: a list as JSON."""
+    return text_of(value) if isinstance(value, list | tuple) else value

@@ -1,47 +1,47 @@
-"""What happened, as one plain line per event.
+"""What happened, as one plain line per event, and a run as such lines.
 
-What is explained of an entry has the sentence of its explanation. Only reports, beginnings of
-training and ends of attempts have texts here.
+What is explained of an entry has the sentence of its explanation; only the rest has texts here.
+Showing never changes a run, and an output that cannot be written to never ends one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TextIO
 
-from seerd.core.attempts import crash_text
+from seerd.core import events
 from seerd.core.enact import AnyDecision
-from seerd.core.events import (
-    AnyEvent,
-    EventsMissing,
-    InstanceTerminated,
-    ModelPublished,
-    OrderRefused,
-    PublishFailed,
-    RunStarted,
-    TrialCheckpointed,
-    TrialComplained,
-    TrialExited,
-    TrialReported,
-    TrialTraining,
-    TrialWaited,
-)
-from seerd.core.failures import OVER_TIME
+from seerd.core.events import AnyEvent
 from seerd.core.last_words import error_line
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import time_left
+from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import metric_name, sign_of, violated_by
 from seerd.core.state import Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
-from seerd.telling.complaints import IN_THE_WAY, complaint_text
-from seerd.telling.configs import config_text
+from seerd.runs.reading import begin, follow, replay
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Entry, Journal
+from seerd.telling.complaints import complaint_text
 from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.reasons import explained_after
-from seerd.telling.explanation.sentences import sentence
-from seerd.telling.harmless import harmless
-from seerd.telling.outcomes import standing_text
-from seerd.telling.words import at, ending, gpus_text, sizes, value
+from seerd.telling.explanation.sentences import (
+    at,
+    ending,
+    gpus_text,
+    metric_of,
+    sentence,
+    sizes,
+    value,
+)
+from seerd.telling.harmless import config_text, harmless
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size
+
+if TYPE_CHECKING:
+    from seerd.shell.daemon import Watcher
+
 
 SENTENCES = frozenset(
     {
@@ -60,7 +60,7 @@ may be busy.
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
     """Return the line on an event and its decisions, if any; `state`: the one after it."""
     if (  # an agent may report on trials that do not exist
-        isinstance(event, TrialTraining | TrialReported | TrialExited)
+        isinstance(event, events.TrialTraining | events.TrialReported | events.TrialExited)
         and event.trial not in state.trials
     ):
         return None
@@ -75,6 +75,11 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
     match explanation.kind:
         case "planned":
             return stage_text(state) if _begins(event, state) else None
+        case "judged" if explanation.verdict == "out":
+            return sentence(explanation, metric_of(explanation, state.facts))
+        case "ended" if isinstance(event, events.TrialExited) and explanation.then != "eliminated":
+            last = f": {error_line(event.tail)}" if event.tail and event.cause == "crashed" else ""
+            return sentence(explanation, "") + last
         case "closing" if explanation.why != "person":  # a person is answered at once
             how = explanation.detail if explanation.why == "alike" else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
@@ -105,7 +110,7 @@ def stage_text(state: State) -> str:
     return f"stage {number + 1} of {len(stages)} until {at(stage.end_s)}: {sizes(stage.groups)}"
 
 
-def _started(event: RunStarted, state: State) -> str:
+def _started(event: events.RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
     trials, jobs = count(state.outline.trials, "trial"), len(event.facts.jobs)
@@ -114,7 +119,7 @@ def _started(event: RunStarted, state: State) -> str:
     return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
-def _missing(event: EventsMissing, state: State) -> str | None:
+def _missing(event: events.EventsMissing, state: State) -> str | None:
     if state.clock.gap_s < event.at:
         return None
     return (
@@ -123,7 +128,7 @@ def _missing(event: EventsMissing, state: State) -> str | None:
     )
 
 
-def _training(event: TrialTraining, state: State) -> str:
+def _training(event: events.TrialTraining, state: State) -> str:
     trial = state.trials[event.trial]
     since = f"goes on after report {event.reports}" if event.reports else "trains"
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
@@ -134,28 +139,24 @@ def _training(event: TrialTraining, state: State) -> str:
     return f"{event.trial} {since}{where}  {config_text(trial.config)}"
 
 
-def _reported(event: TrialReported, state: State) -> str:
+def _reported(event: events.TrialReported, state: State) -> str:
     others = "".join(
         f", {name} {'not finite' if other is None else f'{other:.6g}'}"
         for name, other in list(event.others.items())[:MOST_OTHERS]
     )
-    metric = state.facts.goal_of(event.trial).metric
+    goal = state.facts.goal_of(event.trial)
     is_first = sum(len(trial.history) for trial in _rivals(event, state)) == 1
     read = f', read from "{event.line}"' if event.line and is_first else ""
-    text = f"{event.trial} report {event.reports}: {metric} {value(event.metric)}{others}{read}"
-    return text + _mark(event, state)
-
-
-def _mark(event: TrialReported, state: State) -> str:
-    goal = state.facts.goal_of(event.trial)
-    broken = violated_by({**event.others, goal.metric: event.metric}, goal)
-    if broken:
-        return f"  (not {' and '.join(map(str, broken))})"
+    text = (
+        f"{event.trial} report {event.reports}: {goal.metric} {value(event.metric)}{others}{read}"
+    )
+    if broken := violated_by({**event.others, goal.metric: event.metric}, goal):
+        return f"{text}  (not {' and '.join(map(str, broken))})"
     whose = f" of {job_of(event.trial)}" if state.facts.jobs else ""
-    return f"  (best{whose})" if _beats_all(event, state) else ""
+    return f"{text}  (best{whose})" if _beats_all(event, state) else text
 
 
-def _beats_all(event: TrialReported, state: State) -> bool:
+def _beats_all(event: events.TrialReported, state: State) -> bool:
     """Return whether no other report of its job is as good. Last reports are compared first, since
     that mostly decides, and all reports are many.
     """
@@ -170,46 +171,12 @@ def _beats_all(event: TrialReported, state: State) -> bool:
     return all(r.metric is None or sign * r.metric < worth for r in others)
 
 
-def _rivals(event: TrialReported, state: State) -> Collection[Trial]:
+def _rivals(event: events.TrialReported, state: State) -> Collection[Trial]:
     trials, job = state.trials.values(), job_of(event.trial)
     return [t for t in trials if job_of(t.id) == job] if state.facts.jobs else trials
 
 
-def _exited(event: TrialExited, state: State) -> str:
-    trial = state.trials[event.trial]
-    if trial.phase is TrialPhase.ELIMINATED:
-        stood = "" if trial.judged is None else standing_text(trial.judged)
-        return f"{event.trial} is out: {trial.why}{f', {stood}' if stood else ''}"
-    if event.cause == "crashed":
-        last = f": {error_line(event.tail)}" if event.tail else ""
-        return f"{event.trial} {crash_text(event)}{_then(trial, state)}{last}"
-    if trial.phase is TrialPhase.FAILED:
-        return f"{event.trial} has failed: {trial.why}"
-    if event.cause == "finished":
-        return f"{event.trial} has finished"
-    if event.cause == "lost":
-        return f"{event.trial} was lost with its agent{_then(trial, state)}"
-    if trial.checkpoints:
-        return f"{event.trial} has stopped, saved up to report {trial.checkpoints[0].reports}"
-    if trial.history or trial.began_s is None:
-        return f"{event.trial} has stopped, nothing saved"
-    after = format_duration(round(event.happened - trial.began_s))
-    later = trial.stopped != "closing" and state.phase is RunPhase.RUNNING
-    return f"{event.trial} has stopped after {after} without a report{f': {OVER_TIME}' * later}"
-
-
-def _then(trial: Trial, state: State) -> str:
-    block = state.jobs[job_of(trial.id)].block
-    if block is not None and trial.fault == "blocked":
-        beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"
-        beside = beside if block.most and not block.on else ""
-        return f" since {IN_THE_WAY[block.why]}; it waits{beside} until {at(block.again_s)}"
-    if trial.phase is TrialPhase.FAILED:
-        return " and has failed"
-    return " and will be restarted" if trial.gpus and time_left(state) else ""
-
-
-def _saved(event: TrialCheckpointed, state: State) -> str | None:
+def _saved(event: events.TrialCheckpointed, state: State) -> str | None:
     if event.save_s < SLOW_S or event.save_s < state.end.slowest_s:
         return None
     return (
@@ -218,7 +185,7 @@ def _saved(event: TrialCheckpointed, state: State) -> str | None:
     )
 
 
-def _complained(event: TrialComplained, state: State) -> str | None:
+def _complained(event: events.TrialComplained, state: State) -> str | None:
     """Write the first complaint of each kind."""
     complaint, signs = Complaint(event.what, event.trial, event.why), state.signs
     is_first = signs.complaints.get(event.what) == complaint
@@ -227,13 +194,13 @@ def _complained(event: TrialComplained, state: State) -> str | None:
     return complaint_text(state, complaint) if is_first else None
 
 
-def _waited(event: TrialWaited, state: State) -> str | None:
+def _waited(event: events.TrialWaited, state: State) -> str | None:
     """Write the note once: when it was made."""
     trial = state.trials[event.trial]
     return trial.note if event.at in trial.slow.values() else None
 
 
-def _published(event: ModelPublished, state: State) -> str:
+def _published(event: events.ModelPublished, state: State) -> str:
     of_jobs = state.result.of_jobs.items()
     for job, best in ((job, one.incumbent) for job, one in of_jobs if one.path == event.path):
         whose, metric = f" of {job}" if job else "", f"{metric_name(state, best)} {best.metric:.6g}"
@@ -241,26 +208,72 @@ def _published(event: ModelPublished, state: State) -> str:
     return f"the best model is in {event.path}"
 
 
-def _unpublished(event: PublishFailed, _: State) -> str:
+def _unpublished(event: events.PublishFailed, _: State) -> str:
     if not event.damaged:
         return f"the best model is in the store, but could not be fetched: {event.why}"
     return f"a checkpoint cannot be used, trying the next best: {event.why}"
 
 
 TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
-    RunStarted: _started,
-    EventsMissing: _missing,
-    InstanceTerminated: lambda event, state: (
+    events.RunStarted: _started,
+    events.EventsMissing: _missing,
+    events.InstanceTerminated: lambda event, state: (
         f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
     ),
-    OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
-    TrialTraining: _training,
-    TrialReported: _reported,
-    TrialExited: _exited,
-    TrialCheckpointed: _saved,
-    TrialComplained: _complained,
-    TrialWaited: _waited,
-    ModelPublished: _published,
-    PublishFailed: _unpublished,
+    events.OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
+    events.TrialTraining: _training,
+    events.TrialReported: _reported,
+    events.TrialCheckpointed: _saved,
+    events.TrialComplained: _complained,
+    events.TrialWaited: _waited,
+    events.ModelPublished: _published,
+    events.PublishFailed: _unpublished,
 }
 """Type of an event -> its text beside what is explained of it."""
+
+
+RECENT = 12
+POLL_S = 0.5
+
+
+def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
+    """Return a watcher that writes a line for each event that people need to know."""
+    print(f"run {folder.run}", file=out, flush=True)
+
+    def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
+        for entry in entries:
+            # ValueError: the encoding lacks a character, or the stream is closed
+            with contextlib.suppress(OSError, ValueError):
+                _write(entry, state, out)
+
+    return watcher
+
+
+def _write(entry: Entry, state: State, out: TextIO) -> None:
+    line = line_of(entry.event, state, entry.decided)
+    if line is not None:
+        print(line, file=out, flush=True)
+
+
+def watch_run(folder: RunFolder, at_s: float | None = None) -> None:
+    """Write a run's lines from its journal until it is over or no process runs it; or, with `at_s`,
+    what is there until so many seconds after it began.
+
+    Raises `JournalError`, and `BrokenPipeError` if nobody reads the lines any more.
+    """
+    print(f"run {folder.run}", flush=True)
+    with Journal.open(folder.journal, read_only=True) as journal:
+        if at_s is not None:
+            state, entries = begin(journal)
+            for entry in takewhile(lambda one: one.event.at <= at_s, entries):
+                follow(state, [entry])
+                _write(entry, state, sys.stdout)
+            return
+        state = replay(journal)
+        for entry in journal.entries(max(0, state.clock.seq - RECENT)):
+            _write(entry, state, sys.stdout)
+        while not state.finished and folder.owner() is not None:
+            time.sleep(POLL_S)
+            for entry in journal.entries(state.clock.seq):
+                follow(state, [entry])
+                _write(entry, state, sys.stdout)

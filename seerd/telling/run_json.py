@@ -26,8 +26,16 @@ from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import diagnose
-from seerd.telling.jobs import ShownJob, bill_of, jobs_of
-from seerd.telling.outcomes import TrialOutcome, fate, outcomes, why_text, without_gpu
+from seerd.telling.outcomes import (
+    ShownJob,
+    TrialOutcome,
+    bill_of,
+    fate,
+    jobs_of,
+    outcomes,
+    why_text,
+    without_gpu,
+)
 from seerd.telling.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -127,32 +126,30 @@ def draw(results: Sequence[Json], metric: str, path: Path) -> None:
         raise UsageError(f"the plot cannot be written to {path}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Panel:
+class _Panel(NamedTuple):
     """The metric along one limit, with the other one fixed."""
 
     along: str  # the limit on the x axis
+    label: str  # of the x axis
+    unit: float  # of the x axis
     fixed: str  # the limit that is fixed
-    value: float
-
-    @property
-    def title(self) -> str:
-        if self.fixed == "budget_gpu_min":
-            return f"budget {self.value:g} GPU-min"
-        return f"deadline {format_duration(round(self.value))}"
-
-    @property
-    def label(self) -> str:
-        return "deadline (min)" if self.along == "deadline_s" else "budget (GPU-min)"
+    value: float  # of the limit that is fixed
+    title: str
 
 
 def _panels(results: Sequence[Json]) -> list[list[_Panel]]:
     """Make a panel for each value of a limit while the other varies."""
-    deadlines, budgets = (
-        sorted({row[key] for row in results}) for key in ("deadline_s", "budget_gpu_min")
-    )
-    against_deadline = [_Panel("deadline_s", "budget_gpu_min", budget) for budget in budgets]
-    against_budget = [_Panel("budget_gpu_min", "deadline_s", deadline) for deadline in deadlines]
+    deadline, budget = "deadline_s", "budget_gpu_min"
+    deadlines, budgets = (sorted({row[key] for row in results}) for key in (deadline, budget))
+    against_deadline = [
+        _Panel(deadline, "deadline (min)", 60, budget, value, f"budget {value:g} GPU-min")
+        for value in budgets
+    ]
+    titles = (f"deadline {format_duration(round(value))}" for value in deadlines)
+    against_budget = [
+        _Panel(budget, "budget (GPU-min)", 1, deadline, value, title)
+        for value, title in zip(deadlines, titles, strict=True)
+    ]
     varied = [(against_deadline, deadlines), (against_budget, budgets)]
     return [panels for panels, values in varied if len(values) > 1] or [against_deadline]
 
@@ -171,18 +168,17 @@ def _scale(results: Sequence[Json]) -> Range:
 
 def _panel(axis: Any, results: Sequence[Json], panel: _Panel, scale: Range) -> None:
     """Draw a panel; every policy has one colour and mark in all panels."""
-    unit = 60 if panel.along == "deadline_s" else 1
     here = [row for row in results if row[panel.fixed] == panel.value]
     for policy, mark in zip(dict.fromkeys(row["policy"] for row in results), cycle(MARKS)):
         rows = [row for row in here if row["policy"] == policy and row["mean"] is not None]
         rows.sort(key=lambda row: row[panel.along])
-        x, y = [row[panel.along] / unit for row in rows], [row["mean"] for row in rows]
+        x, y = [row[panel.along] / panel.unit for row in rows], [row["mean"] for row in rows]
         error = [row["stderr"] if _on(row["mean"], scale) else 0.0 for row in rows]
         axis.errorbar(
             x, y, yerr=error, marker=mark, capsize=3, label=_label(policy, results, scale)
         )
     axis.set(title=panel.title, xlabel=panel.label, ylim=scale)
-    axis.set_xticks(sorted({row[panel.along] / unit for row in here}))
+    axis.set_xticks(sorted({row[panel.along] / panel.unit for row in here}))
     axis.grid(alpha=0.3)
 
 

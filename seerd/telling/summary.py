@@ -23,13 +23,20 @@ from seerd.core.metrics import (
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import config_text
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
-from seerd.telling.harmless import harmless, printable
-from seerd.telling.jobs import ShownJob, jobs_of, jobs_table, one_metric, ranked_by_job
-from seerd.telling.outcomes import outcome_text, outcomes, without_gpu
+from seerd.telling.explanation.sentences import ending, used
+from seerd.telling.harmless import config_text, harmless, printable
+from seerd.telling.outcomes import (
+    ShownJob,
+    jobs_of,
+    jobs_table,
+    one_metric,
+    outcome_text,
+    outcomes,
+    ranked_by_job,
+    without_gpu,
+)
 from seerd.telling.tables import plain_table, table_of
-from seerd.telling.words import ending, used
 from seerd.units import count
 
 MOST_ROWS = 20
@@ -55,7 +62,11 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
     if jobs:
         heads, *rows = jobs_table(state, jobs)
         parts += [table_of(heads, rows), Text()]
-    parts += [_trials(state, most), *_untried(state), *_failures(state), *_notes(state), Text()]
+    parts += [_trials(state, most), *_untried(state), *_failures(state)]
+    slow = (trial.note for trial in state.trials.values() if trial.note)
+    if notes := [*complaints(state), *slow][:MOST_NOTES]:
+        parts += [Text(), *(Text(f"note: {note}") for note in notes)]
+    parts.append(Text())
     parts += map(Text, _models(state, jobs))
     return Group(*parts, Text(_next(state, alive=alive)))
 
@@ -136,12 +147,6 @@ def _failures(state: State) -> list[Text]:
     return [Text(), *map(Text, lines)] if lines else []
 
 
-def _notes(state: State) -> list[Text]:
-    slow = [trial.note for trial in state.trials.values() if trial.note]
-    notes = [*complaints(state), *slow]
-    return [Text(), *(Text(f"note: {note}") for note in notes[:MOST_NOTES])] if notes else []
-
-
 def failure_lines(state: State, alike: Sequence[Trial]) -> list[str]:
     """Write why trials failed that failed alike: the last lines of the first, and what to do."""
     trial = alike[0]
@@ -161,7 +166,11 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
         whose = f" of {job}" if job else ""
         if best is not None:
             yield f"best{whose}: {_model(state, best)}"
-            yield from _place(state, best)
+            if (published := state.result.of_jobs.get(job_of(best.trial))) is not None:
+                yield f"      {published.path}"
+                if (better := better_report(state, best)) is not None:
+                    reported = f"{better[0]} had reported {better[1]:.6g}"
+                    yield f"      ({reported}, which is in no checkpoint that was kept)"
             continue
         if any_model:
             yield f"best{whose}: no model"
@@ -181,17 +190,6 @@ def _model(state: State, best: Incumbent) -> str:
     metrics = metrics_of(state, trial, best.checkpoint.reports).items()
     others = "".join(f", {name} {_value(value)}" for name, value in metrics if name != goal.metric)
     return f"{best.trial}, {metric}{target}{others}, {config_text(trial.config)}"
-
-
-def _place(state: State, best: Incumbent) -> Iterator[str]:
-    """Write where a model is, and what was better and not kept."""
-    published = state.result.of_jobs.get(job_of(best.trial))
-    if published is None:
-        return
-    yield f"      {published.path}"
-    if (better := better_report(state, best)) is not None:
-        reported = f"{better[0]} had reported {better[1]:.6g}"
-        yield f"      ({reported}, which is in no checkpoint that was kept)"
 
 
 def _next(state: State, *, alive: bool) -> str:

@@ -1,4 +1,4 @@
-"""Tables of runs, charges, machines and findings, from the values that `--json` prints."""
+"""Tables of runs, charges, machines, findings, plans and profiles: the values of `--json`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from seerd.telling.harmless import printable, value_text
 from seerd.telling.plan_json import Json
-from seerd.units import count, format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
 
 WIDEST = 10_000
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -89,19 +90,15 @@ def _by_job(ledger: Json) -> Table:
 
 def machines_table(machines: Json) -> RenderableType:
     """Draw each machine: its GPUs, and the runs that share them."""
-    drawn = [part for one in machines["machines"] for part in [*_machine(one), Text()]]
-    return Group(*drawn[:-1])
-
-
-def _machine(machine: Json) -> list[RenderableType]:
-    name, gpus = machine["machine"], machine["gpus"]
-    if machine["why"]:
-        return [Text(f"{name}: {machine['why']}")]
-    if not gpus:
-        return [Text(f"{name}: no run is here")]
-    held = sum(gpu["held"] for gpu in gpus)
-    head = Text(f"{name}: {held} of {len(gpus)} GPUs or slots are in use")
-    return [head, _gpus(gpus), *([_runs(machine["runs"])] if machine["runs"] else [])]
+    parts: list[RenderableType] = []
+    for machine in machines["machines"]:
+        gpus, held = machine["gpus"], sum(gpu["held"] for gpu in machine["gpus"] or ())
+        used = f"{held} of {len(gpus)} GPUs or slots are in use" if gpus else "no run is here"
+        parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
+        if gpus and not machine["why"]:
+            parts += [_gpus(gpus), *([_runs(machine["runs"])] if machine["runs"] else [])]
+        parts.append(Text())
+    return Group(*parts[:-1])
 
 
 def _gpus(gpus: list[Json]) -> Table:
@@ -162,3 +159,157 @@ def plain_table(*columns: str) -> Table:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         table.add_column(column.removeprefix(">"), justify=justify, no_wrap=True)
     return table
+
+
+WIDTH = 60
+HEIGHT = 8
+
+
+def plan_view(plan: Json) -> RenderableType:
+    """Draw the value of `plan --json`."""
+    trials = count(sum(b["trials"] for b in plan["brackets"]), "trial")
+    took = format_duration(round(plan["stages"][-1]["end_s"]))
+    head = (
+        f"{plan['policy']}: {trials} in {count(plan['rounds'], 'stage')}, "
+        f"{plan['gpu_min']:.2f} of {plan['budget_gpu_min']:.2f} GPU-min, "
+        f"{took} of {format_duration(plan['deadline_s'])}"
+    )
+    parts: list[RenderableType] = [Text(head)]
+    parts += [Text(f"note: {sentence}") for sentence in plan["adjusted"]]
+    parts += [Text(f"warning: {sentence}", style="yellow") for sentence in plan["warnings"]]
+    parts += [Text(), _stages(plan["stages"]), Text(), Text(picture(plan["stages"]))]
+    parts += [Text(), _bill(plan)]
+    parts += [Text(), _configs(plan["configs"])] if plan["configs"] else []
+    parts += [Text(), *_others(plan["others"])] if plan["others"] else []
+    return Group(*parts)
+
+
+def _configs(configs: list[Json]) -> Table:
+    """Draw configurations; where a parameter is inactive there is a dash."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    rows = [
+        [str(number), *(value_text(config[n]) if n in config else "-" for n in names)]
+        for number, config in enumerate(configs, 1)
+    ]
+    return table_of(("configurations", *(f">{printable(name)}" for name in names)), rows)
+
+
+def _bill(plan: Json) -> Table:
+    """Draw what is planned beside what will be billed."""
+
+    def figures(ideal: str, key: str, limit: str) -> list[float]:
+        billed = plan["forecast"][key]
+        return [plan[ideal], billed["p50"], billed["p95"], plan[limit]]
+
+    times = figures("ideal_s", "time_s", "deadline_s")
+    rows = [
+        ["time", *(format_duration(round(seconds)) for seconds in times)],
+        ["GPU-min", *(f"{n:.1f}" for n in figures("gpu_min", "gpu_min", "budget_gpu_min"))],
+    ]
+    if plan["forecast"]["usd"]["p95"]:
+        usd = figures("usd", "usd", "cost_usd")
+        rows.append(["money", *("" if dollars is None else f"${dollars:.2f}" for dollars in usd)])
+    return table_of(("", ">ideal", ">billed p50", ">billed p95", ">limit"), rows)
+
+
+def _others(others: list[Json]) -> list[RenderableType]:
+    """Draw what the same limits give under each other policy, and why some have no plan."""
+    rows, reasons = [], []
+    for other in others:
+        if "impossible" in other:
+            rows.append([other["policy"], *["-"] * 5])
+            reasons.append(Text(f"{other['policy']}: {other['impossible']}"))
+        else:
+            counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
+            figures = (other["gpu_min"], other["forecast"]["gpu_min"]["p95"])
+            rows.append([other["policy"], *counts, *(f"{figure:.1f}" for figure in figures)])
+    heads = ("other policies", ">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
+    return [table_of(heads, rows), *reasons]
+
+
+def _stages(stages: list[Json]) -> Table:
+    rows = []
+    for number, stage in enumerate(stages, 1):
+        groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
+        times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
+        rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
+    return table_of((">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"), rows)
+
+
+def picture(stages: list[Json]) -> str:
+    """Draw GPUs over time: a column for each slice of time, a row for each slice of GPUs."""
+    end_s, peak = stages[-1]["end_s"], max(stage["gpus"] for stage in stages)
+    rows = min(HEIGHT, peak)
+    lines = []
+    for row in range(rows, 0, -1):
+        level = peak * row / rows
+        bar = "".join(
+            _cell(stages, (column + 0.5) / WIDTH * end_s, level - peak / rows / 2)
+            for column in range(WIDTH)
+        )
+        lines.append(f"{round(level):>5} |{bar.rstrip()}")
+    lines.append(f" GPUs +{'-' * WIDTH}")
+    lines.append(f"       0{format_duration(round(end_s)):>{WIDTH - 1}}")
+    sizes = {group["gpus_per_trial"] for stage in stages for group in stage["groups"]}
+    if max(sizes) > 9:
+        lines.append(
+            f"       (last digit of the GPUs per trial: {', '.join(map(str, sorted(sizes)))})"
+        )
+    return "\n".join(lines)
+
+
+def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
+    """Return the last digit of the GPUs per trial there; a dot while instances boot."""
+    stage = next(stage for stage in stages if at_s < stage["end_s"])
+    if at_s < stage["start_s"]:
+        return "." if gpus < stage["gpus"] else " "
+    for group in stage["groups"]:
+        gpus -= group["gpus_per_trial"] * group["trials"]
+        if gpus < 0:
+            return str(group["gpus_per_trial"])[-1]
+    return " "
+
+
+TIMES = (
+    ("start_s", "start", "from the order until it trains"),
+    ("restore_s", "restore", "the same, from a checkpoint"),
+    ("save_s", "checkpoint", "until it is in the store"),
+    ("stop_s", "stop", "from the order until all is saved and gone"),
+    ("boot_s", "boot", "from the instance's start until it is ready"),
+)
+
+
+def profile_view(profile: Json) -> RenderableType:
+    """Draw the value of `profile --json`."""
+    took = format_duration(round(profile["elapsed_s"], 1))
+    script = f"{profile['script']} ({profile['provider']}, {profile['instance_type']})"
+    parts: list[RenderableType] = [
+        Text(f"{script}, measured in {took}, {format_gpu_time(profile['gpu_min'] * 60)}")
+    ]
+    parts += [Text(), _points(profile["points"]), Text(), _times(profile), Text()]
+    terms = {"serial_s": "", "work_s": " / p", "exchange_s": " log2 p", "contention_s": " (p - 1)"}
+    law = {of: profile["law"][key] for key, of in terms.items()}
+    sums = " + ".join(f"{seconds:.3g}{of}" for of, seconds in law.items() if seconds > 0)
+    error = f"off by at most {profile['fit_error']:.1%}"
+    parts.append(Text(f"fitted: {sums} seconds on p GPUs, {error}"))
+    parts += [Text(f"note: {sentence}") for sentence in profile["notes"]]
+    return Group(*parts, Text(f"kept for plans in {profile['kept']}"))
+
+
+def _points(points: list[Json]) -> Table:
+    rows = []
+    for point in points:
+        timed = [str(point["samples"]), "measured"] if point["measured"] else ["", "fitted"]
+        speed = [f"{point['speed']:.2f}", f"{point['efficiency']:.0%}"]
+        rows.append([str(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
+    return table_of((">GPUs", ">s/report", ">speed", ">efficiency", ">timed", ""), rows)
+
+
+def _times(profile: Json) -> Table:
+    rows, size = [], profile["checkpoint_bytes"]
+    for key, name, what in TIMES:
+        if (times := profile[key]) is not None:
+            note = f"{what}, {format_size(size)}" if key == "save_s" and size else what
+            quantiles = (f"{times[quantile]:.3g}s" for quantile in ("p50", "p95"))
+            rows.append([name, *quantiles, str(times["samples"]), note])
+    return table_of(("", ">median", ">95%", ">seen", ""), rows)

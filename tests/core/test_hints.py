@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from seerd.telling.hints import HINTS, LAST, OF_SIGNALS, hint
+from seerd.telling.complaints import HINTS, LAST, OF_SIGNALS, hint
 from tests.mistakes.samples import SAMPLES
 
 CRASHED = "ended with exit status 1"

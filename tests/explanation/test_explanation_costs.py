@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from seerd.core.state import State
-from seerd.telling.explanation.costs import costs
+from seerd.telling.explanation.timeline import costs
 from tests.explanation.timelines import MakeFacts, rented_world, timeline_of
 from tests.scenarios.test_scenarios import SCENARIOS
 

@@ -9,8 +9,7 @@ import pytest
 from seerd.core import commands, events, verdicts
 from seerd.telling.explanation.explanations import EndCause, Explanation, Judgement, Kind
 from seerd.telling.explanation.pages import lines_of
-from seerd.telling.explanation.sentences import REASONS, SAYS, sentence
-from seerd.telling.words import fill
+from seerd.telling.explanation.sentences import REASONS, SAYS, fill, sentence
 
 CAUSES = {
     "planned": commands.AskCause,

@@ -27,7 +27,7 @@ from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
 from seerd.telling.logs import PIECE, lines
-from seerd.telling.watch import lines_to
+from seerd.telling.plain import lines_to
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, TEXTS, VALUES, fuzzed, junk
 from tests.tampered import without_sums

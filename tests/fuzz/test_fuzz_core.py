@@ -39,10 +39,9 @@ from seerd.core.step import step
 from seerd.planner.policies import POLICIES
 from seerd.shell.translate import event_of
 from seerd.sim.behaviour import Behaviour
-from seerd.telling.live.board import board_of
+from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.recent import Recent
 from seerd.telling.plain import line_of
 from seerd.telling.run_json import details, ledger
 from seerd.telling.summary import summary

@@ -55,7 +55,7 @@ from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
 from seerd.stores.directory import DirectoryStore
-from seerd.telling.watch import lines_to
+from seerd.telling.plain import lines_to
 
 JOB = Job(
     "source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0

@@ -12,10 +12,9 @@ from rich.console import Console, Group
 from seerd.core.state import new_state
 from seerd.core.step import follow
 from seerd.shell.journal import Entry
-from seerd.telling.live.board import board_of
+from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.recent import Recent
 from seerd.telling.plain import line_of
 from seerd.telling.summary import summary
 from tests.journals.reading import rows_of

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from seerd.telling.hints import HINTS, OF_SIGNALS
+from seerd.telling.complaints import HINTS, OF_SIGNALS
 from tests.mistakes.catalogue import SECTIONS, Mistake
 from tests.mistakes.reports import REPORTS
 from tests.mistakes.samples import SAMPLES

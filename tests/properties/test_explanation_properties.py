@@ -15,8 +15,8 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.step import DecidingAgain
 from seerd.planner.policies import POLICIES
 from seerd.telling.explanation.as_json import fates, moment_json, timeline_json, trial_json
-from seerd.telling.explanation.costs import costs
 from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page
+from seerd.telling.explanation.timeline import costs
 from tests.conftest import small_facts
 from tests.explanation.timelines import explanations_of, printed, replayed, timeline_of
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world

@@ -18,16 +18,13 @@ from seerd.planner.model import Report
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.attempts import AttemptHistory
-from seerd.telling.explanation.costs import Cost, costs
-from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.explanations import AttemptHistory, Explanation
 from seerd.telling.explanation.reasons import minutes, needed, wanted
-from seerd.telling.explanation.sentences import metric_of, predicate, reason, sentence
-from seerd.telling.explanation.timeline import Chapter, Timeline
+from seerd.telling.explanation.sentences import fill, metric_of, predicate, reason, sentence
+from seerd.telling.explanation.timeline import Chapter, Cost, Timeline, costs
 from seerd.telling.outcomes import outcomes, why_text
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import best, result, shared
-from seerd.telling.words import fill
 from seerd.units import count
 
 UNDER_WAY = {
@@ -110,10 +107,11 @@ def _cost(cost: Cost, state: State) -> Json:
 
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     """Return what `replay --trial --json` prints."""
-    explanations = timeline.of_trial(trial.id)
+    explanations = timeline.by_trial().get(trial.id, [])
     fate, why = _fate(trial, explanations, timeline, state)
     outcome = outcomes(state)[trial.id]
-    attempts, goal = timeline.attempts.of(trial.id), state.facts.goal_of(trial.id)
+    attempts = timeline.attempts.by_trial().get(trial.id, [])
+    goal = state.facts.goal_of(trial.id)
     return {
         "run": state.facts.run,
         "metric": _metric(goal),

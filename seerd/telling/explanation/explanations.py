@@ -1,4 +1,6 @@
-"""What happened in a run, each with its reason, as data that `seerd replay --json` prints.
+"""What happened in a run, each with its reason, as data that `seerd replay --json` prints; and its
+attempts. An attempt holds GPUs for as long as the ledger charges it; where instances are charged as
+a whole, from its order until its processes are gone.
 
 The keys of each kind are in docs/json.md; recorded reasons in `seerd.core.commands` and
 `seerd.core.verdicts`.
@@ -6,10 +8,17 @@ The keys of each kind are in docs/json.md; recorded reasons in `seerd.core.comma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
+
+from seerd.core import events
+from seerd.core.events import AnyEvent
+from seerd.core.ledger import Charge
+from seerd.core.state import State
+from seerd.planner.model import Report
 
 Decision = Literal[
     "planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back",
@@ -85,3 +94,129 @@ class Explanation:
     def decided(self) -> bool:
         """Whether it was decided, and did not only happen."""
         return self.kind in get_args(Decision)
+
+
+@dataclass(slots=True)
+class AttemptHistory:
+    """One attempt, as far as it was recorded."""
+
+    started: Explanation  # the order to start it
+    held: list[Charge]  # since when and until when it held GPUs, by instance, node 0 first
+    stopped: Explanation | None = None  # the last order to end it, None if there was none
+    # when it reached its training loop, in seconds since the run began; None if it did not
+    training_s: float | None = None
+    after_reports: int = 0  # how many reports its checkpoint restored
+    made: list[Report] = field(default_factory=list)  # its reports
+    ended: Explanation | None = None  # how it ended, None if it has not
+
+    @property
+    def ended_s(self) -> float | None:
+        """When it was gone from all its instances; None: it is not."""
+        return None if self.ended is None else max(held.until_s or 0.0 for held in self.held)
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has, on all its instances together."""
+        return sum(held.gpus for held in self.held)
+
+    def key_on(self, place: int) -> str:
+        """Return its name in the ledger on the instance at this place of `held`."""
+        key = f"{self.started.trial}/{self.started.attempt}"
+        return f"{key}@{self.held[place].instance}" if place else key
+
+    def gpu_s(self, now_s: float) -> float:
+        """Return the GPU-seconds for which it has held its GPUs up to `now_s`."""
+        return sum(held.gpu_s(now_s) for held in self.held)
+
+    def trains_s(self, held: Charge, now_s: float) -> float:
+        """Return from when it trained on these GPUs; their end if it did not."""
+        end_s = held.end_s(now_s)
+        return end_s if self.training_s is None else min(max(self.training_s, held.since_s), end_s)
+
+
+def held_gpu_s(attempts: Iterable[AttemptHistory], at_s: float) -> float:
+    """Return the GPU-seconds for which these attempts had held their GPUs at some moment."""
+    charges = (held for attempt in attempts for held in attempt.held if held.since_s < at_s)
+    return sum(held.gpus * (min(at_s, held.end_s(at_s)) - held.since_s) for held in charges)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """All attempts of a run."""
+
+    # every attempt, in the order in which they were ordered
+    all: list[AttemptHistory] = field(default_factory=list)
+    # trial -> its attempt that has not ended
+    open: dict[str, AttemptHistory] = field(default_factory=dict)
+    newest: dict[str, AttemptHistory] = field(default_factory=dict)  # trial -> its newest attempt
+
+    def by_trial(self) -> dict[str, list[AttemptHistory]]:
+        """Return the attempts of every trial that had one."""
+        found: dict[str, list[AttemptHistory]] = {}
+        for attempt in self.all:
+            found.setdefault(attempt.started.trial, []).append(attempt)
+        return found
+
+    def start(self, started: Explanation) -> None:
+        """Add the attempt that was just ordered."""
+        at_s, trial = started.at_s, started.trial
+        held = [Charge(trial, on.instance, len(on.gpus), at_s) for on in started.on]
+        self.open[trial] = self.newest[trial] = AttemptHistory(started, held)
+        self.all.append(self.open[trial])
+
+    def hear(self, event: AnyEvent, state: State) -> None:
+        """Note what an attempt reports of itself; what came too late or twice does not count."""
+        if isinstance(event, events.TrialStarted):
+            self._take_charges([event.trial], state)
+        if isinstance(event, events.RunResumed):
+            self._take_charges(list(self.open), state)
+        if not isinstance(event, events.TrialTraining | events.TrialReported):
+            return
+        attempt, trial = self.open.get(event.trial), state.trials.get(event.trial)
+        if attempt is None or trial is None or trial.held is None or trial.attempt != event.attempt:
+            return
+        if isinstance(event, events.TrialTraining):
+            attempt.training_s = attempt.training_s or event.happened
+            attempt.after_reports = event.reports
+            return
+        newest = trial.history[-1] if trial.history else None
+        if newest and newest.reports == event.reports and newest not in attempt.made[-1:]:
+            attempt.made.append(newest)
+
+    def _take_charges(self, names: Iterable[str], state: State) -> None:
+        for attempt in [self.open[name] for name in names if name in self.open]:
+            for place, held in enumerate(attempt.held):
+                charge = state.ledger.open.get(attempt.key_on(place))
+                if charge is not None and held.until_s is None:
+                    attempt.held[place] = charge
+
+    def on(self, instance: str) -> tuple[str, ...]:
+        """Return the trials that hold GPUs of an instance."""
+        held = ((trial, held) for trial, attempt in self.open.items() for held in attempt.held)
+        return tuple(t for t, h in held if h.instance == instance and h.until_s is None)
+
+    def leave(self, event: AnyEvent, state: State) -> list[AttemptHistory]:
+        """Free the GPUs of processes that an event ended; return attempts without any."""
+        names = [event.trial] if isinstance(event, events.TrialExited) else list(self.open)
+        closed = () if state.facts.cluster.per_instance else state.ledger.closed
+        gone = []
+        for attempt in [self.open[name] for name in names if name in self.open]:
+            trial = state.trials[attempt.started.trial]
+            ended = trial.held is None or trial.attempt != attempt.started.attempt
+            left = () if ended else [slots.node for slots in trial.left]
+            for place, held in enumerate(attempt.held):
+                if held.until_s is None and held.instance not in left:
+                    key = attempt.key_on(place)
+                    left_s = getattr(event, "happened", gone_s(held.instance, state))
+                    attempt.held[place] = next(
+                        (charge for charge in reversed(closed) if charge.what == key),
+                        replace(held, until_s=max(held.since_s, left_s)),
+                    )
+            gone += [attempt] if ended else []
+        return gone
+
+
+def gone_s(name: str, state: State) -> float:
+    """Return when an instance ended, in seconds since the run began; now, if that is not known."""
+    instance = state.fleet.instances.get(name)
+    return state.now if instance is None or instance.ended_at is None else instance.ended_at

@@ -20,23 +20,28 @@ from seerd.core.state import State
 from seerd.planner import model
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import config_text
-from seerd.telling.explanation.costs import Cost, costs
 from seerd.telling.explanation.explanations import Explanation, On
 from seerd.telling.explanation.sentences import (
+    ENDINGS,
     STOPS,
+    at,
+    fill,
     metric_of,
     moved,
+    names,
     predicate,
     sentence,
+    sizes,
     subject,
+    used,
+    value,
     waits_for_room,
 )
-from seerd.telling.explanation.timeline import Chapter, Timeline
+from seerd.telling.explanation.timeline import Chapter, Cost, Timeline, costs
+from seerd.telling.harmless import config_text
 from seerd.telling.outcomes import in_words
 from seerd.telling.plan_json import Json
 from seerd.telling.tables import plain_table
-from seerd.telling.words import ENDINGS, at, fill, names, sizes, used, value
 from seerd.units import count, format_money, ordinal
 
 MOST_LINES = 30
@@ -105,22 +110,18 @@ def grid(rows: Rows) -> Table:
 
 def timeline_page(timeline: Timeline, state: State) -> RenderableType:
     """Show the whole run, stage by stage."""
-    parts: list[RenderableType] = [_head(state)]
-    parts += [wrapped(f"note: {sentence}") for sentence in state.outline.adjusted]
-    paid = costs(timeline, state, state.now)
-    for chapter, cost in zip(timeline.chapters, paid, strict=True):
-        parts += [Text(), *_chapter(chapter, state), *_cost(cost, state)]
-    return Group(*parts, Text())
-
-
-def _head(state: State) -> Text:
     over = state.end.status if state.phase is RunPhase.OVER else None
     how = "not over" if over is None else ENDINGS[over]
     trials = count(len(state.trials), "trial")
     jobs, problem = state.facts.jobs, state.facts.problem
     who = f"{count(len(jobs), 'job')} ({problem.sharing})" if jobs else problem.params.name
-    limits = ", ".join(used(state).values())
-    return Text(f"{state.facts.run}: {who}, {trials}; {how}\n{limits}")
+    head = f"{state.facts.run}: {who}, {trials}; {how}\n{', '.join(used(state).values())}"
+    parts: list[RenderableType] = [Text(head)]
+    parts += [wrapped(f"note: {sentence}") for sentence in state.outline.adjusted]
+    paid = costs(timeline, state, state.now)
+    for chapter, cost in zip(timeline.chapters, paid, strict=True):
+        parts += [Text(), *_chapter(chapter, state), *_cost(cost, state)]
+    return Group(*parts, Text())
 
 
 def _chapter(chapter: Chapter, state: State) -> Parts:
@@ -131,12 +132,13 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
         yield grid([(at(first.at_s), sentence(first, named(first)))])
     for job in state.jobs:
         judged = [one for one in explanations if one.kind == "judged" and job_of(one.trial) == job]
+        if judged:
+            best = _ordered(judged, state)[:MOST_JUDGED] if len(judged) > MOST_JUDGED else judged
+            yield _judged(best, metric_of(judged[0], state.facts))
         if len(judged) > MOST_JUDGED:
-            yield grid([("", line) for line in _cuts(judged, state)])
-        elif judged:
-            yield _judged(judged, metric_of(judged[0], state.facts))
-        if _best_get_most(judged, state):
-            yield grid([("", "of those that go on, the best have the most GPUs")])
+            counts = Counter(one.verdict.replace("-", " ") for one in judged)
+            stood = ", ".join(f"{verdict}: {number}" for verdict, number in counts.items())
+            yield grid([("", f"these are the best; in all {stood}; --json has them all")])
     rest = [one for one in explanations if one is not first]
     yield grid(list(lines_of(rest, named)))
     yield grid([("", text) for text in [_attempts(rest)] if text])
@@ -168,37 +170,6 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
         row = (f"  {one.trial}", one.verdict.replace("-", " "), metric, str(one.reports))
         table.add_row(*row, place, gpus, *[str(one.bracket)] * several)
     return table
-
-
-def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
-    on = [one for one in _ordered(judged, state) if one.verdict == "goes-on" and one.gpus]
-    gpus = [one.gpus for one in on]
-    return any(map(moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
-
-
-def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
-    """Write for each bracket how many trials went on; if they were compared one by one, for each
-    number of reports too. Each trial counts as it was judged last.
-    """
-    as_they_came = len({one.event for one in judged}) > 1
-    rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
-    for one in judged:
-        reports = one.reports if as_they_came else 0
-        rounds.setdefault((one.bracket, reports), {})[one.trial] = one
-    for (bracket, reports), newest in sorted(rounds.items()):
-        counts = Counter(one.verdict.replace("-", " ") for one in newest.values())
-        ordered = _ordered(newest.values(), state)
-        on = [one for one in ordered if one.verdict == "goes-on"]
-        off = [one for one in ordered if one.verdict != "goes-on"]
-        named = [("best", one) for one in ordered[:1]]
-        if on and not as_they_came:
-            named += [("last that goes on", on[-1])]
-            named += [("first that does not", one) for one in off[:1]]
-        after = f", report {reports}" if reports else ""
-        whose = f"{job_of(ordered[0].trial)}: " if state.facts.jobs and ordered else ""
-        stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
-        stood += [f"{what}: {one.trial} with {value(one.metric)}" for what, one in named]
-        yield f"{whose}bracket {bracket}{after}: {', '.join(stood)}"
 
 
 def _ordered(judged: Iterable[Explanation], state: State) -> list[Explanation]:
@@ -295,18 +266,15 @@ def trial_history(life: Json) -> list[RenderableType]:
         if one["kind"] != "started"
     ]
     held = f"attempts: {len(attempts)}, which held GPUs for {life['held_gpu_min']:.2f} GPU-min"
-    return [
-        *_titled(held, attempts),
-        *_titled("other metrics", _others(life)),
-        *_titled("what happened to it, and why", beats),
-    ]
-
-
-def _others(life: Json) -> Rows:
     text = "{first:value} to {last:value}, from {lowest:value} to {highest:value}"
     spans = life["other_metrics"].items()
-    rows = [(name, fill(text, span)) for name, span in spans if span is not None]
-    return rows + [("not met", constraint) for constraint in life["violates"]]
+    others = [(metric, fill(text, span)) for metric, span in spans if span is not None]
+    others += [("not met", constraint) for constraint in life["violates"]]
+    return [
+        *_titled(held, attempts),
+        *_titled("other metrics", others),
+        *_titled("what happened to it, and why", beats),
+    ]
 
 
 def _titled(title: str, rows: Rows) -> list[RenderableType]:

@@ -27,9 +27,8 @@ from seerd.planner.model import Compared, Group
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import config_text
-from seerd.telling.explanation.attempts import AttemptHistory, Attempts, gone_s
 from seerd.telling.explanation.explanations import (
+    Attempts,
     EndCause,
     Explanation,
     JobModel,
@@ -37,7 +36,9 @@ from seerd.telling.explanation.explanations import (
     Kind,
     On,
     Then,
+    gone_s,
 )
+from seerd.telling.harmless import config_text
 
 Explanations = Iterator[Explanation]
 
@@ -125,13 +126,18 @@ def explanations_of(step: Step) -> Explanations:
 
 
 def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: State) -> Explanations:
-    """Yield what the state after an entry shows of it: not how attempts end."""
+    """Yield what the state after an entry shows of it."""
     if not says(event, decided):
         return
     known, fleet = KnownBefore(planned=True), state.fleet
     had = getattr(event, "instance", "") in fleet.instances
     step = Step(event, decided, known, state, ASKED, state.phase, had, fleet.live, {})
     yield from _happened(step)
+    if isinstance(event, events.TrialExited) and event.trial in state.trials:
+        trial = state.trials[event.trial]
+        if trial.held is None or trial.attempt != event.attempt:
+            saves = event.cause == "asked" and trial.stopped != "hard"
+            yield _ended(trial, event.attempt, step, saves=saves)
     for decision in decided:
         if not isinstance(decision, OF_ATTEMPTS):
             yield from _decided(decision, step)
@@ -219,21 +225,24 @@ def _ends(step: Step) -> Explanations:
         about = {"instance": name, "detail": why, "ended_s": ended_s}
         yield step.tell("lost", trials=attempts.on(name), **about)
     for attempt in attempts.leave(event, step.state):
-        attempt.ended = _ended(attempt, step)
-        del attempts.open[attempt.started.trial]
+        stopped, trial = attempt.stopped, step.state.trials[attempt.started.trial]
+        saves = stopped is not None and stopped.saves
+        attempt.ended = _ended(trial, attempt.started.attempt, step, saves=saves)
+        del attempts.open[trial.id]
         yield attempt.ended
 
 
-def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
-    trial = step.state.trials[attempt.started.trial]
-    how = _end_cause(attempt, trial, step.event)
+def _ended(trial: Trial, attempt: int, step: Step, *, saves: bool) -> Explanation:
+    """Explain the end of an attempt; `saves`: it was asked to save and exit."""
+    how = _end_cause(trial, step.event, saves=saves)
+    goes_on = trial.gpus > 0 or trial.attempt > attempt
     explained = how in ("crashed", "blocked", "refused", "lost", "silent")
     return step.tell(
         "ended",
-        attempt.started,
-        "trial attempt",
+        trial=trial.id,
+        attempt=attempt,
         how=how,
-        then=_then(attempt, trial),
+        then=THENS.get(trial.phase, "restarts" if goes_on and trial.fault is not None else "waits"),
         detail=trial.why if explained and trial.phase is not TrialPhase.ELIMINATED else "",
         failures=trial.crashes,
         in_vain=trial.in_vain,
@@ -244,7 +253,7 @@ def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
     )
 
 
-def _end_cause(attempt: AttemptHistory, trial: Trial, event: AnyEvent) -> EndCause:
+def _end_cause(trial: Trial, event: AnyEvent, *, saves: bool) -> EndCause:
     if trial.fault is not None:
         refused = trial.fault == "crashed" and isinstance(event, events.OrderRefused)
         return "refused" if refused else trial.fault
@@ -255,12 +264,7 @@ def _end_cause(attempt: AttemptHistory, trial: Trial, event: AnyEvent) -> EndCau
     cause = event.cause if isinstance(event, events.TrialExited) else "lost"
     if cause == "lease" or cause == "lost":  # noqa: PLR1714 - narrows the type
         return cause
-    return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
-
-
-def _then(attempt: AttemptHistory, trial: Trial) -> Then:
-    goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
-    return THENS.get(trial.phase, "restarts" if goes_on and trial.fault is not None else "waits")
+    return "saved" if saves else "killed"
 
 
 # ------------------------------------------------------------ what was decided
@@ -271,9 +275,12 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
     event, known = step.event, step.known
     match one:
         case verdicts.Adopted() if isinstance(event, events.PolicyAnswered):
-            known.planned = True
-            yield _planned(one, event.plan, step)
-            yield from _judgements(event.plan, step)
+            known.planned, plan = True, event.plan
+            assert isinstance(step.asked, commands.AskPolicy)
+            about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
+            why = {"because": step.asked.why, "trial": step.asked.trial, "note": plan.note}
+            yield step.tell("planned", one, "dropped", **about, **why)
+            yield from _judgements(plan, step)
         case verdicts.Declined():
             keys, stands = "failures again_s", known.planned
             yield step.tell("declined", one, keys, detail=one.why, stands=stands)
@@ -317,13 +324,6 @@ def _granted(step: Step) -> Explanations:
             yield step.tell("job-over", event, "job", why="person", detail="")
         case events.JobWeighed():
             yield step.tell("job-weighed", event, "job weight")
-
-
-def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:
-    assert isinstance(step.asked, commands.AskPolicy)
-    about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
-    why = {"because": step.asked.why, "trial": step.asked.trial, "note": plan.note}
-    return step.tell("planned", verdict, "dropped", **about, **why)
 
 
 def _judgements(plan: PlanChange, step: Step) -> Explanations:

@@ -1,24 +1,100 @@
-"""What the live view knows of a run at one moment, without any part of the state that changes."""
+"""What the live view knows of a run at one moment, without any part of the state that changes; and
+what it keeps of events. There may be a thousand reports a second: each must cost next to nothing.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.events import TrialReported
+from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import release_s
-from seerd.core.metrics import best_saved, chosen, metric_name, names_of, value_of
-from seerd.core.state import LIVE, PRESENT, Incumbent, State, Trial
+from seerd.core.metrics import (
+    best_saved,
+    chosen,
+    metric_name,
+    names_of,
+    sign_of,
+    value_of,
+    violated_by,
+)
+from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
 from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
-from seerd.telling.configs import config_text
-from seerd.telling.explanation.sentences import STOPS
-from seerd.telling.jobs import jobs_of, one_metric, ranked_by_job
-from seerd.telling.live.recent import Recent
-from seerd.telling.outcomes import AT_REPORT, WHYS, TrialOutcome, outcomes, standing_text, why_text
-from seerd.telling.words import ending, gpus_text
+from seerd.shell.journal import Entry
+from seerd.telling.explanation.sentences import STOPS, ending, gpus_text
+from seerd.telling.harmless import config_text, printable
+from seerd.telling.outcomes import (
+    AT_REPORT,
+    WHYS,
+    TrialOutcome,
+    jobs_of,
+    one_metric,
+    outcomes,
+    parameter_names,
+    ranked_by_job,
+    standing_text,
+    why_text,
+)
+from seerd.telling.plain import line_of
 from seerd.units import count, format_duration
+
+MOST_LINES = 60
+RATE_S = 10.0  # over how many seconds reports are counted
+
+
+class Recent:
+    """The latest events, and how often reports came."""
+
+    def __init__(self) -> None:
+        # the latest events in words, oldest first; of reports only those that are the best so far
+        self.lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._best: dict[str, float] = {}
+        self._reported_s: deque[float] = deque()
+
+    def read(self, entries: Sequence[Entry], state: State) -> None:
+        """Take what was just committed; `state` is that after it."""
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, TrialReported):
+                self._reported_s.append(event.at)
+                if self._beats(event, state):
+                    name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
+                    report = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
+                    best = f"{report}, the best so far{f' of {job}' if job else ''}"
+                    self.lines.append(f"{event.at:7.1f}s  {printable(event.trial)} {best}")
+            elif (line := line_of(event, state, entry.decided)) is not None:
+                self.lines.extend(line.splitlines())
+
+    def rate(self, now_s: float) -> float:
+        """Return how many reports came per second of late."""
+        while self._reported_s and self._reported_s[0] < now_s - RATE_S:
+            self._reported_s.popleft()
+        return len(self._reported_s) / max(1.0, min(RATE_S, now_s))
+
+    def _beats(self, event: TrialReported, state: State) -> bool:
+        goal = state.facts.goal_of(event.trial)
+        metrics = {**event.others, goal.metric: event.metric}
+        if event.metric is None or violated_by(metrics, goal):
+            return False
+        sign, job = sign_of(goal), job_of(event.trial)
+        if job not in self._best:  # the run may have been resumed
+            earlier = (
+                sign * report.metric
+                for trial in state.trials.values()
+                if job_of(trial.id) == job
+                for report in trial.history
+                if report.metric is not None and report.at_s < event.happened
+            )
+            self._best[job] = max(earlier, default=-math.inf)
+        is_best = sign * event.metric > self._best[job]
+        self._best[job] = max(self._best[job], sign * event.metric)
+        return is_best
+
 
 OWN = "own metric"  # the metric by which trials are compared, where jobs have several
 MOST_POINTS = 200  # how many reports of a trial are kept for its curve
@@ -65,19 +141,6 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownInstance:
-    """One instance."""
-
-    id: str
-    phase: InstancePhase
-    gpus: int
-    lent: Mapping[int, str]  # GPU -> trial that holds it
-    next: Mapping[int, str]  # GPU -> trial that is to get it
-    # recent share of the time in which each GPU computed; None: not known; empty: no GPU's is
-    busy: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class BestSaved:
     """The model that would be handed back now: that of the best saved checkpoint."""
 
@@ -115,10 +178,10 @@ class Board:
     stages: tuple[Stage, ...]  # all stages, empty if they were not recorded
     best: BestSaved | None
     rows: tuple[TrialRow, ...]
-    machines: tuple[ShownInstance, ...]
+    machines: tuple[Instance, ...]  # copies of those that are asked for, ready or leaving
     rate: float  # reports per second of late
     events: tuple[str, ...]  # the latest events in words, oldest first
-    weighty: tuple[str, ...]  # hyperparameters, those first that vary and matter most
+    parameters: tuple[str, ...]  # hyperparameters, those first that vary
     jobs: tuple[JobLine, ...] = ()  # the jobs that share the run, empty if it is one job
 
     @property
@@ -134,9 +197,10 @@ class Board:
 def board_of(state: State, now_s: float, recent: Recent) -> Board:
     """Take a snapshot of a run; a moment after its end is its end."""
     now_s = min(now_s, state.now) if state.finished else now_s
-    goals, fleet = state.facts.goals.values(), state.fleet.instances.values()
+    goals = state.facts.goals.values()
     own, modes = {goal.metric for goal in goals}, {goal.mode for goal in goals}
     names = (one_metric(state) or OWN, *(name for name in names_of(state) if name not in own))
+    configs = [trial.config for trial in state.trials.values()]
     by_job = (sorted(its, key=_is_out) for its in ranked_by_job(state))
     ordered = [(turn, trial) for turn, its in enumerate(by_job) for trial in its]
     became = outcomes(state) if state.finished else {}
@@ -157,15 +221,18 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
             for place, (turn, one) in enumerate(ordered)
         ),
         machines=tuple(
-            ShownInstance(
-                one.id, one.phase, one.gpus, dict(one.busy), dict(one.claims), one.computed
-            )
-            for one in fleet
-            if one.phase in (*PRESENT, *LIVE)
+            replace(instance, busy=dict(instance.busy), claims=dict(instance.claims))
+            for instance in state.fleet.instances.values()
+            if instance.phase in (*PRESENT, *LIVE)
         ),
         rate=recent.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
         events=tuple(recent.lines),
-        weighty=recent.weighty(state),
+        parameters=tuple(
+            sorted(
+                parameter_names(state),
+                key=lambda name: len({config.get(name) for config in configs}) < 2,
+            )
+        ),
         jobs=tuple(
             JobLine(job.facts.id, job.facts.owner, job.stands, _saved(state, job.best))
             for job in jobs_of(state, now_s)
@@ -185,12 +252,14 @@ def _row(
         points = (*points, trial.history[-1])
     goal, held = state.facts.goal_of(trial.id), trial.held or ()
     gpus = sum(len(slots.gpus) for slots in held)
+    loads = trial.phase is TrialPhase.RUNNING and not trial.training
+    word = "loading" if loads else WORDS[trial.phase]
     return TrialRow(
         id=trial.id,
         config=trial.config,
         place=place,
-        word=word_of(trial) if outcome is None else outcome.word.replace("-", " "),
-        why=why_of(state, trial) if outcome is None else _end(trial, outcome),
+        word=word if outcome is None else outcome.word.replace("-", " "),
+        why=why_of(state, trial, outcome),
         out=_is_out(trial),
         gpus=gpus,
         on=gpus_text(held[0].gpus) if len(held) == 1 else f"{gpus} GPUs" if held else "-",
@@ -263,23 +332,14 @@ WORDS = {
 }
 
 
-def word_of(trial: Trial) -> str:
-    """Return in one word what a trial does."""
-    if trial.phase is TrialPhase.RUNNING and not trial.training:
-        return "loading"
-    return WORDS[trial.phase]
-
-
-def _end(trial: Trial, outcome: TrialOutcome) -> str:
-    return trial.why.partition("\n")[0] if outcome.word == "failed" else why_text(trial, outcome)
-
-
-def why_of(state: State, trial: Trial) -> str:
+def why_of(state: State, trial: Trial, outcome: TrialOutcome | None) -> str:
     """Write in a few words why a trial is where it is, or until when it goes on."""
     judged = trial.judged
+    if trial.phase is TrialPhase.FAILED or (outcome is not None and outcome.word == "failed"):
+        return trial.why.partition("\n")[0]
+    if outcome is not None:
+        return why_text(trial, outcome)
     match trial.phase:
-        case TrialPhase.FAILED:
-            return trial.why.partition("\n")[0]
         case TrialPhase.ELIMINATED:
             return _stood(trial) or trial.why
         case TrialPhase.FINISHED:
@@ -288,7 +348,8 @@ def why_of(state: State, trial: Trial) -> str:
             cause = STOPS.get(trial.stopped or "", "")
             return f"{cause}: {_stood(trial)}" if trial.out and judged else cause
         case TrialPhase.STARTING | TrialPhase.RUNNING:
-            promoted = ["promoted"] if _is_promoted(trial) else []
+            rises = judged is not None and trial.gpus and trial.reports >= judged.reports > 0
+            promoted = ["promoted"] if rises else []
             if trial.phase is TrialPhase.RUNNING and trial.until is not None:
                 return ", ".join([*promoted, f"to report {trial.until}"])
             if trial.phase is TrialPhase.RUNNING and promoted:
@@ -296,6 +357,7 @@ def why_of(state: State, trial: Trial) -> str:
             return "".join(promoted)
         case TrialPhase.WAITING:
             return _waiting_why(state, trial)
+    return ""
 
 
 def _waiting_why(state: State, trial: Trial) -> str:
@@ -310,11 +372,6 @@ def _waiting_why(state: State, trial: Trial) -> str:
     if judged is not None and judged.final:
         return WHYS["complete"]
     return _stood(trial) or (STOPS["paused"] if trial.attempt else "not begun")
-
-
-def _is_promoted(trial: Trial) -> bool:
-    judged = trial.judged
-    return judged is not None and trial.gpus > 0 and trial.reports >= judged.reports > 0
 
 
 def _stood(trial: Trial) -> str:

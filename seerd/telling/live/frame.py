@@ -10,13 +10,14 @@ from itertools import groupby
 from rich.text import Text
 
 from seerd.core.lifecycle import InstancePhase
+from seerd.core.state import Instance
 from seerd.planner.model import Stage
+from seerd.telling.explanation.sentences import gpus_text
 from seerd.telling.harmless import printable
-from seerd.telling.live.board import BestSaved, Board, Gauge, ShownInstance
+from seerd.telling.live.board import BestSaved, Board, Gauge
 from seerd.telling.live.look import LiveLook
 from seerd.telling.live.table import table
 from seerd.telling.live.trial_page import TrialLife, trial_lines
-from seerd.telling.words import gpus_text
 from seerd.units import format_duration
 
 ROOMY = 20  # with so many rows there are lines between the parts
@@ -56,7 +57,13 @@ def frame(
     if look.page == "run":
         lines, shown = _run(board, look, width, room)
     else:
-        page = help_lines(look, width) if look.page == "help" else _trial(board, look, width, life)
+        row = board.row(look.cursor)
+        if look.page == "help":
+            page = help_lines(look)
+        elif row is None:
+            page = [Text(f"{look.cursor}  not there yet at this moment", style="bold")]
+        else:
+            page = trial_lines(board, look, row, width, life(row.id))
         down = max(0, min(look.down, len(page) - room))
         lines, shown = page[down : down + room], room
     lines = [*lines[:room], *[Text()] * (room - len(lines)), _foot(look, width, note)]
@@ -64,15 +71,6 @@ def frame(
         line.no_wrap = True
         line.truncate(width, overflow="ellipsis")
     return Screenful(lines, shown, down)
-
-
-def _trial(
-    board: Board, look: LiveLook, width: int, life: Callable[[str], TrialLife]
-) -> list[Text]:
-    row = board.row(look.cursor)
-    if row is None:
-        return [Text(f"{look.cursor}  not there yet at this moment", style="bold")]
-    return trial_lines(board, look, row, width, life(row.id))
 
 
 def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text], int]:
@@ -186,7 +184,7 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     words = {phase: word.partition(":")[0] for phase, word in PHASES.items() if phases[phase]}
     counts = ", ".join(f"{phases[phase]} {word}" for phase, word in words.items())
     head = Text(f"instances: {counts}", style="bold")
-    gpus, lent = sum(one.gpus for one in up), sum(len(one.lent) for one in board.machines)
+    gpus, lent = sum(one.gpus for one in up), sum(len(one.busy) for one in board.machines)
     if gpus:
         head.append(f"; GPUs: {lent} lent to trials, {gpus - lent} idle", style="dim")
     lines = [line for one in up for line in _instance(one, width)]
@@ -198,7 +196,7 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     return [head, *map(Text, lines)]
 
 
-def _instance(machine: ShownInstance, width: int) -> Iterator[str]:
+def _instance(machine: Instance, width: int) -> Iterator[str]:
     phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
     line, is_first = f"{machine.id}{phase}: ", True
     for part in _holders(machine):
@@ -210,18 +208,14 @@ def _instance(machine: ShownInstance, width: int) -> Iterator[str]:
     yield line
 
 
-def _holders(machine: ShownInstance) -> Iterator[str]:
-    """Write who has which GPUs, and for how much of the time these computed of late."""
-
-    def holder(gpu: int) -> str:
-        if gpu in machine.lent:
-            return machine.lent[gpu]
-        return f"idle (for {machine.next[gpu]})" if gpu in machine.next else "idle"
-
-    for name, group in groupby(range(machine.gpus), key=holder):
+def _holders(machine: Instance) -> Iterator[str]:
+    """Write which trial has which GPUs, and the recent utilisation of these."""
+    idle = {gpu: f"idle (for {trial})" for gpu, trial in machine.claims.items()}
+    holders = {**dict.fromkeys(range(machine.gpus), "idle"), **idle, **machine.busy}
+    for name, group in groupby(range(machine.gpus), key=holders.__getitem__):
         gpus = list(group)
-        shares = [share for share in machine.busy[gpus[0] : gpus[-1] + 1] if share is not None]
-        known = gpus[0] in machine.lent and shares
+        shares = [share for share in machine.computed[gpus[0] : gpus[-1] + 1] if share is not None]
+        known = gpus[0] in machine.busy and shares
         yield f"{gpus_text(gpus)} {name}" + (f" {sum(shares) / len(shares):.0%}" if known else "")
 
 
@@ -288,8 +282,8 @@ COLUMNS = (
 )
 
 
-def help_lines(look: LiveLook, width: int) -> list[Text]:
-    """Draw the page."""
+def help_lines(look: LiveLook) -> list[Text]:
+    """Draw the page of keys and columns."""
     keys = [*KEYS, ("?", "these keys"), ("q", STOPS if look.owner else LEAVES)]
     keys += [TIMES] if look.journeys else []
     lines = [Text("keys", style="bold"), *(_line(*one) for one in keys), Text()]

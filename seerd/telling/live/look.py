@@ -8,7 +8,7 @@ from typing import Literal
 
 from seerd.planner.model import Mode
 from seerd.planner.parameter import Value
-from seerd.telling.configs import scalar, value_text
+from seerd.telling.harmless import scalar, value_text
 from seerd.telling.live.board import Board, TrialRow
 
 Page = Literal["run", "trial", "help"]
@@ -126,7 +126,7 @@ def _on_the_run(look: LiveLook, key: str, board: Board, height: int) -> LiveLook
     if key == "escape":
         return replace(look, filter="", cursor="", top=0)
     if key == "s":
-        columns = (*FIXED, *(["job"] if board.jobs else []), *board.weighty)
+        columns = (*FIXED, *(["job"] if board.jobs else []), *board.parameters)
         known = look.sort if look.sort in columns else columns[0]
         following = columns[(columns.index(known) + 1) % len(columns)]
         return replace(look, sort=following, reverse=False, cursor="", top=0)

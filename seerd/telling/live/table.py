@@ -12,8 +12,7 @@ from functools import partial
 from rich.text import Text
 
 from seerd.planner.trial_ids import own_id
-from seerd.telling.configs import value_text
-from seerd.telling.harmless import printable
+from seerd.telling.harmless import printable, value_text
 from seerd.telling.live.board import Board, TrialRow
 from seerd.telling.live.look import LiveLook, at_cursor, listed, top_of
 
@@ -98,7 +97,7 @@ def _fitting(
     why = Column("why", "", lambda row: row.why, most=MOST_WHY)
     if width < 100:
         why = Column("why", "", lambda row: REPORT.sub("rep", row.why), most=24)
-    params = [Column(printable(name), name, partial(_value, name)) for name in board.weighty]
+    params = [Column(printable(name), name, partial(_value, name)) for name in board.parameters]
     room = width - 1 - sum(_width(column, part, look) + 2 for column in fixed)
     least = 0 if width < 60 else LEAST_WHY if width < 100 else ENOUGH_WHY
     for_why = min(_width(why, part, look), least)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -37,7 +38,7 @@ class Terminal:
         self.input: int | None = _number(sys.stdin)  # where keys come from; None: nowhere
         self._before: list[Any] | None = None
         self._open = False
-        self._pending = ""
+        self.pending = ""  # the beginning of a key whose end was not read
         self._wanted: list[str] = []
         self._lines: list[str] = []
         self._turns = 0  # how often it was opened and closed
@@ -58,11 +59,6 @@ class Terminal:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers.clear()
-
-    @property
-    def pending(self) -> bool:
-        """Whether the beginning of a key was read, and not its end."""
-        return bool(self._pending)
 
     def attend(self) -> bool:
         """Open the screen if this process is in the foreground; return whether it is open."""
@@ -108,7 +104,7 @@ class Terminal:
         """Return the keys that were pressed since the last time; never wait for one."""
         if self.input is None or not self._open:
             return []
-        text = self._pending
+        text = self.pending
         with contextlib.suppress(OSError, ValueError):
             while _in_front(self.input) and select.select([self.input], [], [], 0)[0]:
                 read = os.read(self.input, MOST)
@@ -117,14 +113,14 @@ class Terminal:
                     break
                 text += read.decode(errors="replace")
         keys, pending = decode(text)
-        if pending and pending == self._pending:
-            keys, pending = rest(pending), ""
-        self._pending = pending
+        if pending and pending == self.pending:  # nothing followed
+            keys, pending = ["escape"] if pending == ESCAPE else [], ""
+        self.pending = pending
         return keys
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a key, at most so long."""
-        seconds = WAIT_S if self._pending else timeout_s
+        seconds = WAIT_S if self.pending else timeout_s
         with contextlib.suppress(OSError, ValueError):
             select.select([] if self.input is None else [self.input], [], [], seconds)
 
@@ -205,44 +201,20 @@ SEQUENCES = {
     "[F": "end", "OF": "end", "[4~": "end", "[8~": "end",
 }  # fmt: skip
 """What follows an escape (xterm's control sequences in both modes; rxvt's and Linux's)."""
-CONTROL = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace", "\x15": "clear"}
 ESCAPE = "\x1b"
+CONTROL = {
+    "\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace", "\x15": "clear",
+    ESCAPE: "escape",
+}  # fmt: skip
+KEY = re.compile(r"\x1b(?:O.|\[[ -?]*[@-~]?)?|.", re.DOTALL)
+BEGINNING = re.compile(r"(?:\x1b(?:O|\[[ -?]*)?)?\Z")  # of a sequence whose end has not come yet
 
 
 def decode(text: str) -> tuple[list[str], str]:
     """Return the keys in what was read, and what may be the beginning of another one."""
-    keys = []
-    while text:
-        if text[0] != ESCAPE:
-            key = CONTROL.get(text[0], text[0] if text[0].isprintable() else "")
-            keys += [key] if key else []
-            text = text[1:]
-            continue
-        length = _length(text)
-        if length is None:
-            return keys, text
-        name = "escape" if length == 1 else SEQUENCES.get(text[1:length], "")
-        keys += [name] if name else []
-        text = text[length:]
-    return keys, ""
-
-
-def rest(text: str) -> list[str]:
-    """Return the keys in the beginning of a sequence that nothing followed."""
-    return ["escape"] if text == ESCAPE else []
-
-
-def _length(text: str) -> int | None:
-    """Return the length of the sequence at the start of `text`; None: it may not be whole."""
-    if len(text) == 1:
-        return None
-    if text[1] == "O":
-        return 3 if len(text) > 2 else None
-    if text[1] != "[":
-        return 1
-    for place, letter in enumerate(text[2:], 2):
-        if "@" <= letter <= "~":
-            return place + 1
-        if not " " <= letter <= "?":
-            return place
-    return None
+    keys, pending = [], BEGINNING.search(text)
+    assert pending is not None, "it matches the empty end"
+    for key in KEY.findall(text[: pending.start()]):
+        name = SEQUENCES.get(key[1:], "") if len(key) > 1 else CONTROL.get(key, key)
+        keys += [name] if name.isprintable() and name else []
+    return keys, pending[0]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import math
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from rich.console import Console, Group
 from rich.text import Text
 
-from seerd.telling.configs import config_text
-from seerd.telling.harmless import harmless, printable
+from seerd.errors import SeerdError
+from seerd.shell.home import RunFolder
+from seerd.telling import logs
+from seerd.telling.harmless import config_text, harmless, printable
 from seerd.telling.live.board import Board, TrialRow
 from seerd.telling.live.look import LiveLook
 from seerd.telling.live.table import BARS, height_of, number, sampled
@@ -113,3 +123,96 @@ def _log(run: str, trial: str, log: Sequence[str] | None) -> list[Text]:
         return [Text(text, style="dim")]
     lines = (Text(f"  {harmless(line)}") for line in log)
     return [Text("the end of its log", style="bold"), *lines]
+
+
+LOG_LINES = 12
+AGAIN_S = 5.0  # how long after one reading the journal is read again for the page that is open
+
+
+class Lives:
+    """Reads the life of the trial whose page is open, in another process."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._histories: dict[str, Json] = {}
+        self._failed: dict[str, str] = {}
+        self._reading: tuple[str, subprocess.Popen[bytes], IO[bytes]] | None = None
+        self._read_at: dict[str, float] = {}
+
+    @property
+    def reading(self) -> bool:
+        """Whether a process reads."""
+        return self._reading is not None
+
+    def of(self, trial: str) -> TrialLife:
+        """Return what is known now; it is read again now and then, until that fails once."""
+        self._look()
+        due = time.monotonic() - self._read_at.get(trial, -AGAIN_S) >= AGAIN_S
+        if self._reading is None and due and trial not in self._failed:
+            self._read(trial)
+        failed = self._failed.get(trial, "")
+        return TrialLife(self._histories.get(trial), log_tail(self._folder, trial), failed)
+
+    def close(self) -> None:
+        """End the reading that is under way."""
+        if self._reading is not None:
+            _, process, output = self._reading
+            process.kill()
+            process.wait()
+            output.close()
+            self._reading = None
+
+    def _read(self, trial: str) -> None:
+        output, nothing = tempfile.TemporaryFile(), subprocess.DEVNULL  # noqa: SIM115
+        command = reader(self._folder, trial)
+        try:
+            process = subprocess.Popen(
+                command, stdin=nothing, stdout=output, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            output.close()
+            self._failed[trial] = str(error)
+        else:
+            self._reading = (trial, process, output)
+
+    def _look(self) -> None:
+        if self._reading is None or self._reading[1].poll() is None:
+            return
+        trial, process, output = self._reading
+        self._reading, self._read_at[trial] = None, time.monotonic()
+        with output:
+            output.seek(0)
+            lines = output.read().decode(errors="replace").rstrip().split("\n")
+        if process.returncode == 0:
+            self._histories[trial] = json.loads(lines[-1])
+        else:
+            self._failed[trial] = lines[-1] or f"exit status {process.returncode}"
+
+
+def reader(folder: RunFolder, trial: str) -> list[str]:
+    """Return the command that prints the history of a trial."""
+    # -P: a numbers.py where the run was started must not take the place of Python's own.
+    return [sys.executable, "-P", "-m", "seerd.telling.live.trial_page", str(folder.path), trial]
+
+
+def log_tail(folder: RunFolder, trial: str) -> tuple[str, ...]:
+    """Return the last lines of the log of a trial's newest attempt that was written to last."""
+    with contextlib.suppress(SeerdError, OSError):
+        paths = logs.newest_attempts(logs.log_files(folder, trial), folder)
+        if paths:
+            newest = max(paths, key=lambda path: path.stat().st_mtime)
+            return tuple("".join(logs.tail(newest, LOG_LINES)).splitlines())
+    return ()
+
+
+def main(path: str, trial: str) -> None:
+    """Print the history of a trial, as JSON."""
+    from seerd.telling.explanation.as_json import trial_json
+    from seerd.telling.explanation.timeline import read_history
+
+    run = read_history(RunFolder(Path(path)))
+    print(json.dumps(trial_json(run.state.trials[trial], run.timeline, run.state)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

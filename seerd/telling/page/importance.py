@@ -1,18 +1,18 @@
-"""How much each hyperparameter matters for the metric, and how sure that is.
+"""How much each hyperparameter matters for the metric, how sure that is, and what to try next.
 
 A permutation importance (Breiman, "Random forests", 2001) on held-out trials: half of how much
-worse
-a trial's place is predicted with another trial's value (the total effect of Jansen, 1999). A share
-that is not larger than its deviation cannot be told from chance.
+worse a trial's place is predicted with another trial's value (the total effect of Jansen, 1999).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seerd.core.state import State
 from seerd.planner.parameter import Parameter
+from seerd.planner.ranking import standing
 from seerd.telling.page.drawing import missing
 from seerd.telling.page.tables import Ranked, share_of
 
@@ -30,18 +30,18 @@ class Importance:
     deviation: float  # standard deviation of that, over folds and repeats
 
     @property
-    def is_told(self) -> bool:
-        """Whether it can be told from chance."""
+    def is_significant(self) -> bool:
+        """Whether it cannot be chance."""
         return self.mean > self.deviation
 
 
-def caption(found: Sequence[Importance]) -> str:
+def caption(measured: Sequence[Importance]) -> str:
     """Return what a picture of these shows, and whether it says anything."""
     how = (
         "How much of the differences in place between trials each hyperparameter explains, alone "
         "or with others, for trials that were held out, and one standard deviation."
     )
-    if any(one.is_told for one in found):
+    if any(one.is_significant for one in measured):
         return f"{how} A bar that is not longer than its deviation cannot be told from chance."
     return f"There is nothing that can be told from chance. {how}"
 
@@ -57,7 +57,8 @@ def importances(order: Sequence[Ranked], parameters: Sequence[Parameter]) -> lis
     chosen = known[:: -(-len(known) // MOST)]
     import numpy as np
 
-    rows = np.array([[_share(parameter, one) for parameter in parameters] for one in chosen])
+    shares = [[share_of(parameter, one.trial.config) for parameter in parameters] for one in chosen]
+    rows = np.array([[ABSENT if share is None else share for share in row] for row in shares])
     places = np.linspace(1.0, 0.0, len(chosen))
     left, explained = _held_out(rows, places)
     # None explains more than all together, which is what the forest foretells; and if that cannot
@@ -102,6 +103,68 @@ def _held_out(rows: Any, places: Any) -> tuple[Any, Any]:
     return np.array(lost), np.array(explained)
 
 
-def _share(parameter: Parameter, one: Ranked) -> float:
-    share = share_of(parameter, one.trial.config)
-    return ABSENT if share is None else share
+EDGE = 0.05  # how near to an end of its range a value is at the edge, as a share of the range
+FEW = 4
+MUCH = 0.25
+
+
+def advice(
+    state: State,
+    order: Sequence[Ranked],
+    parameters: Sequence[Parameter],
+    measured: Sequence[Importance],
+    shares: Mapping[str, float],
+) -> list[str]:
+    """Return pieces of advice on the trials of one job, maybe none; `order` has the best first."""
+    best = [one for one in order if one.metric is not None][:FEW]
+    if not best:
+        return []
+    return [
+        *_at_edges(best, parameters),
+        *_still_better(state, best[0]),
+        *_without_effect(measured),
+        *costly(shares),
+    ]
+
+
+def _at_edges(best: Sequence[Ranked], parameters: Sequence[Parameter]) -> Iterator[str]:
+    for parameter in (one for one in parameters if not one.choices):
+        shares = [share_of(parameter, one.trial.config) for one in best]
+        for end, name in ((0.0, "lower"), (1.0, "upper")):
+            near = [share for share in shares if share is not None and abs(share - end) <= EDGE]
+            if len(near) * 2 > len(best):
+                yield (
+                    f"{len(near)} of the best {len(best)} trials have {parameter.name} at the "
+                    f"{name} end of its range: widen it there."
+                )
+
+
+def _still_better(state: State, winner: Ranked) -> Iterator[str]:
+    history = [one for one in winner.trial.history if one.metric is not None]
+    if len(history) < FEW:
+        return
+    mode = state.facts.goal_of(winner.trial.id).mode
+    keys = [standing("", one.metric, mode) for one in history]
+    if keys.index(min(keys)) == len(keys) - 1:
+        yield (
+            f"{winner.trial.id} had its best report last, after {history[-1].reports} reports: it "
+            "might have become better with more time. Try a longer deadline or fewer trials."
+        )
+
+
+def _without_effect(measured: Sequence[Importance]) -> Iterator[str]:
+    names = [one.name for one in measured if not one.is_significant and one.mean < EDGE]
+    if names and any(one.is_significant for one in measured):
+        verb = "explains" if len(names) == 1 else "explain"
+        yield (
+            f"{', '.join(names)} {verb} no more of the differences than chance would: a fixed "
+            "value leaves more trials for the others."
+        )
+
+
+def costly(shares: Mapping[str, float]) -> Iterator[str]:
+    """Yield parts of the bill that are large and not training."""
+    total = sum(shares.values())
+    for what, gpu_s in shares.items():
+        if what != "training" and total and gpu_s / total > MUCH:
+            yield f"{gpu_s / total:.0%} of what was billed was {what}, not training."

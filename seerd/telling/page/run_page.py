@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.resources import files
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 from seerd.core.metrics import best_saved
 from seerd.core.state import State
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
-from seerd.telling.configs import config_text, value_text
 from seerd.telling.diagnosis import diagnose
-from seerd.telling.explanation.sentences import metric_of, sentence
+from seerd.telling.explanation.sentences import at, metric_of, sentence, used
 from seerd.telling.explanation.timeline import Timeline
-from seerd.telling.harmless import harmless, printable
-from seerd.telling.jobs import jobs_of, jobs_table
-from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
-from seerd.telling.page import run_charts, space_charts, tables
-from seerd.telling.page.advice import advice, costly
-from seerd.telling.page.drawing import svg
-from seerd.telling.page.frame import Frame, Spec, beyond
+from seerd.telling.harmless import config_text, harmless, printable, value_text
+from seerd.telling.outcomes import TrialOutcome, jobs_of, jobs_table, outcome_text, outcomes
+from seerd.telling.page import charts, tables
+from seerd.telling.page.drawing import Frame, Spec, beyond, svg
+from seerd.telling.page.importance import advice, costly, importances
 from seerd.telling.page.importance import caption as importance_caption
-from seerd.telling.page.importance import importances
-from seerd.telling.page.tables import BilledPart, Ranked
+from seerd.telling.page.tables import Ranked
 from seerd.telling.run_json import best
-from seerd.telling.words import at, used
 from seerd.units import count, format_duration
 from seerd.version import VERSION
 
@@ -112,7 +107,7 @@ class JobReport:
             f"<code>{escape(config_text(chosen['config']))}</code>.{text}</p>"
         )
 
-    def advice(self, shares: Sequence[BilledPart]) -> list[str]:
+    def advice(self, shares: Mapping[str, float]) -> list[str]:
         """Return what to try; `shares`: where what was billed for its trials went."""
         order = self._order
         texts = advice(self._state, order, self._parameters, self._importances, shares)
@@ -160,7 +155,7 @@ class JobReport:
             points = tables.curves(shown, self._run.timeline, metric)
             for by, _ in AXES if metric is None else AXES[1:2]:
                 name = printable(self._goal.metric if metric is None else metric)
-                specs = [run_charts.curves(one, points, by, name) for one in self._frames]
+                specs = [charts.curves(one, points, by, name) for one in self._frames]
                 caption = (
                     f"{name} of {len(shown)} of {count(len(self._order), 'trial')}; a triangle is "
                     "where a trial was promoted, a cross where one was given up, a ring where one "
@@ -176,16 +171,16 @@ class JobReport:
         if not self._parameters:
             return []
         parameters, importances, frames = self._parameters, self._importances, self._frames
-        drawn = [("parallel", PARALLEL, [space_charts.parallel(f, parameters) for f in frames])]
+        drawn = [("parallel", PARALLEL, [charts.parallel(f, parameters) for f in frames])]
         if importances:
-            specs = [space_charts.importance(frame, importances) for frame in frames]
+            specs = [charts.importance(frame, importances) for frame in frames]
             drawn.append(("importance", importance_caption(importances), specs))
         slices = (
             f"The best {printable(self._goal.metric)} of each trial by each hyperparameter; the "
             "winner has its name."
             f"{beyond([one.metric for one in self._order if one.metric is not None])}"
         )
-        drawn.append(("slices", slices, [space_charts.slices(f, parameters) for f in frames]))
+        drawn.append(("slices", slices, [charts.slices(f, parameters) for f in frames]))
         return [Picture(self._name(name), caption, *specs) for name, caption, specs in drawn]
 
     def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
@@ -240,13 +235,18 @@ class RunReport:
         """Return the whole page."""
         run = escape(self._state.facts.run)
         pictures = {picture.name: picture for picture in self._of_the_run}
+        shared = bool(self._state.facts.jobs)  # then what was billed is the whole run's
+        advised = [
+            text for part in self._parts for text in part.advice({} if shared else self._shares)
+        ]
+        advised += costly(self._shares) if shared else []
         body = [
             f"<h1>{escape(self._state.facts.name)}</h1>",
             f'<p class="soft">{run}: {escape(self._run.status)}</p>',
             _jobs(self._state),
             *(part.verdict() for part in self._parts),
             self._facts(),
-            self._advice(),
+            _list("What to try next", advised or [NOTHING]),
             "<h2>GPUs over time</h2>",
             figure(pictures["gpus"]),
             *(part.curves() for part in self._parts),
@@ -267,21 +267,13 @@ class RunReport:
         of_jobs = [[*part.curve_pictures, *part.space_pictures] for part in self._parts]
         return [*self._of_the_run, *chain.from_iterable(of_jobs)]
 
-    def _advice(self) -> str:
-        if not self._state.facts.jobs:
-            texts = self._parts[0].advice(self._shares)
-        else:  # what was billed is the whole run's
-            texts = [text for part in self._parts for text in part.advice(())]
-            texts += costly(self._shares)
-        return _list("What to try next", texts or [NOTHING])
-
     @cached_property
     def _of_the_run(self) -> list[Picture]:
         bars, frames = tables.bars(self._run.timeline, self._state), self._frames
         return [
-            Picture("gpus", GPUS, *(run_charts.gpus(f, bars) for f in frames)),
-            Picture("money", MONEY, *map(run_charts.money, frames)),
-            Picture("shares", SHARES, *(run_charts.shares(f, self._shares) for f in frames)),
+            Picture("gpus", GPUS, *(charts.gpus(f, bars) for f in frames)),
+            Picture("money", MONEY, *map(charts.money, frames)),
+            Picture("shares", SHARES, *(charts.shares(f, self._shares) for f in frames)),
         ]
 
     def _facts(self) -> str:
@@ -289,10 +281,14 @@ class RunReport:
         if state.facts.jobs:
             policy = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
         reported = sum(bool(trial.history) for trial in state.trials.values())
+        changes = []
+        for charge in state.ledger.charges():
+            changes += [(charge.since_s, charge.gpus), (charge.end_s(state.now), -charge.gpus)]
+        most_gpus = max(accumulate((gpus for _, gpus in sorted(changes)), initial=0))
         facts = {
             **used(state),
             "trials": f"{len(state.trials)}, {reported} with reports",
-            "most GPUs at once": str(self._most_gpus()),
+            "most GPUs at once": str(most_gpus),
             "policy": policy,
         }
         rows = "".join(
@@ -300,17 +296,6 @@ class RunReport:
             for name, value in facts.items()
         )
         return f'<dl class="facts">{rows}</dl>'
-
-    def _most_gpus(self) -> int:
-        changes = []
-        for charge in self._state.ledger.charges():
-            until_s = charge.end_s(self._state.now)
-            changes += [(charge.since_s, charge.gpus), (until_s, -charge.gpus)]
-        most = now = 0
-        for _, gpus in sorted(changes):
-            now += gpus
-            most = max(most, now)
-        return most
 
     def _decisions(self) -> str:
         parts, room = ["<h2>Why it went this way</h2>"], MOST_SENTENCES
@@ -365,7 +350,7 @@ def comparison(runs: Sequence[ReadRun]) -> str:
         Picture(
             name,
             f"{caption}{beyond(values)}",
-            *(run_charts.compared(named, width, by_gpu=by_gpu) for width in (WIDE, NARROW)),
+            *(charts.compared(named, width, by_gpu=by_gpu) for width in (WIDE, NARROW)),
         )
         for name, caption, by_gpu in (
             ("time", "The best report so far, by time.", False),

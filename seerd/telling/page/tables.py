@@ -17,9 +17,9 @@ from seerd.planner.parameter import Parameter
 from seerd.planner.ranking import standing
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.attempts import held_gpu_s
+from seerd.telling.explanation.explanations import held_gpu_s
+from seerd.telling.explanation.sentences import neighbours
 from seerd.telling.explanation.timeline import Timeline
-from seerd.telling.words import neighbours
 
 TOP = 6  # so many trials have a colour, a dash and a name of their own
 Point = tuple[int, float, float]  # number of a report, when it was made, its metric
@@ -58,14 +58,6 @@ class CurvePoint:
     gpu_s: float  # GPU time of the trial until then
     value: float  # the metric
     promoted: bool  # whether the trial was promoted after it
-
-
-@dataclass(frozen=True, slots=True)
-class BilledPart:
-    """A part of what was billed."""
-
-    what: str
-    gpu_s: float
 
 
 def ranked(state: State, job: str | None = None) -> list[Ranked]:
@@ -202,41 +194,26 @@ def best_so_far(state: State) -> list[tuple[float, float, float]]:
         for report in trial.history
         if report.metric is not None
     )
-    times = spending_at(state, [at_s for at_s, _ in reports])
     steps: list[tuple[float, float, float]] = []
-    for (at_s, metric), gpu_s in zip(reports, times, strict=True):
+    for at_s, metric in reports:
         rank = standing("", metric, state.facts.mode)
         if not steps or rank < standing("", steps[-1][2], state.facts.mode):
-            steps.append((at_s, gpu_s, metric))
+            steps.append((at_s, billed_gpu_s(state, at_s), metric))
     return steps
 
 
 # ------------------------------------------------------------ money
 
 
-def spending_at(state: State, times_s: Sequence[float]) -> list[float]:
-    """Return the GPU-seconds billed by each of these times; billed minimums count at once."""
-    charges = list(state.ledger.charges())
-    if not charges or not times_s:
-        return [0.0] * len(times_s)
-    since = np.array([one.since_s for one in charges])
-    ends = np.array([one.end_s(state.now) for one in charges])
-    lasted = np.maximum(ends - since, [one.minimum_s for one in charges])
-    gpus = np.array([one.gpus for one in charges], dtype=float)
-    # The sum of ramps: where each begins and where it ends, its slope is added and taken away.
-    at = np.concatenate([since, since + lasted])
-    slope = np.concatenate([gpus, -gpus])
-    order = np.argsort(at, kind="stable")
-    at, slopes = at[order], np.cumsum(slope[order])
-    sums = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(at))])
-    times = np.asarray(times_s, dtype=float)
-    place = np.searchsorted(at, times, side="right") - 1
-    last = np.clip(place, 0, None)
-    spent = np.where(place < 0, 0.0, sums[last] + slopes[last] * (times - at[last]))
-    return [float(value) for value in spent]
+def billed_gpu_s(state: State, at_s: float) -> float:
+    """Return the GPU-seconds billed up to a moment; a minimum is billed as if it were used."""
+    return sum(
+        one.gpus * min(max(0.0, at_s - one.since_s), one.gpu_s(state.now) / one.gpus)
+        for one in state.ledger.charges()
+    )
 
 
-def shares(timeline: Timeline, state: State) -> list[BilledPart]:
+def shares(timeline: Timeline, state: State) -> dict[str, float]:
     """Divide the bill: training, starting, leaving; also boot, idle, minimum if rented."""
     rented, now_s = state.facts.cluster.per_instance, state.now
     ready_s = {
@@ -272,7 +249,7 @@ def shares(timeline: Timeline, state: State) -> list[BilledPart]:
         parts["no trial on it"] = max(0.0, ready - training - starting - leaving)
         if (short := sum(one.gpu_s(now_s) for one in charges) - lasted) > 0:
             parts["shortest time that is billed"] = short
-    return [BilledPart(what, gpu_s) for what, gpu_s in parts.items()]
+    return parts
 
 
 # ------------------------------------------------------------ configurations
