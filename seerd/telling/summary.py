@@ -62,7 +62,13 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
     if jobs:
         heads, *rows = jobs_table(state, jobs)
         parts += [table_of(heads, rows), Text()]
-    parts += [_trials(state, most), *_untried(state), *_failures(state)]
+    parts.append(_trials(state, most))
+    problem, begun = state.facts.problem, sum(trial.attempt > 0 for trial in state.trials.values())
+    if not problem.jobs and problem.params.name in ("grid", "e-grid"):
+        size = sum(1 for _ in problem.space.grid())
+        tried = f"tried {begun} of the {count(size, 'configuration')} of the grid"
+        parts += [Text(tried)] if begun < size else []
+    parts += _failures(state)
     slow = (trial.note for trial in state.trials.values() if trial.note)
     if notes := [*complaints(state), *slow][:MOST_NOTES]:
         parts += [Text(), *(Text(f"note: {note}") for note in notes)]
@@ -122,16 +128,6 @@ def _trials(state: State, most: int | None) -> Table:
         empty = ("" for _ in heads)
         table.add_row("", *empty, "", "", "", f"and {left} more  (seerd show --all)")
     return table
-
-
-def _untried(state: State) -> list[Text]:
-    """Write how much of a grid was tried, if not all of it."""
-    problem, begun = state.facts.problem, sum(trial.attempt > 0 for trial in state.trials.values())
-    if problem.jobs or problem.params.name not in ("grid", "e-grid"):
-        return []
-    size = sum(1 for _ in problem.space.grid())
-    of = count(size, "configuration")
-    return [Text(f"tried {begun} of the {of} of the grid")] if begun < size else []
 
 
 def _value(value: float | None) -> str:

@@ -235,7 +235,11 @@ class RunReport:
         """Return the whole page."""
         run = escape(self._state.facts.run)
         pictures = {picture.name: picture for picture in self._of_the_run}
-        shared = bool(self._state.facts.jobs)  # then what was billed is the whole run's
+        shared, jobs = bool(self._state.facts.jobs), ""
+        if shared:  # then what was billed is the whole run's
+            heads, *rows = jobs_table(self._state, jobs_of(self._state))
+            names = (name.removeprefix(">") for name in heads)
+            jobs = f"<h2>Jobs</h2>{html_table(names, map(html_row, rows), TEXT)}"
         advised = [
             text for part in self._parts for text in part.advice({} if shared else self._shares)
         ]
@@ -243,7 +247,7 @@ class RunReport:
         body = [
             f"<h1>{escape(self._state.facts.name)}</h1>",
             f'<p class="soft">{run}: {escape(self._run.status)}</p>',
-            _jobs(self._state),
+            jobs,
             *(part.verdict() for part in self._parts),
             self._facts(),
             _list("What to try next", advised or [NOTHING]),
@@ -328,14 +332,6 @@ def html_table(heads: Iterable[str], rows: Iterable[str], attributes: str = "") 
 def html_row(cells: Iterable[str]) -> str:
     """Return a row of texts."""
     return f"<tr>{''.join(map(_text, cells))}</tr>"
-
-
-def _jobs(state: State) -> str:
-    if not state.facts.jobs:
-        return ""
-    heads, *rows = jobs_table(state, jobs_of(state))
-    names = (name.removeprefix(">") for name in heads)
-    return f"<h2>Jobs</h2>{html_table(names, map(html_row, rows), TEXT)}"
 
 
 def _text(cell: str) -> str:
