@@ -27,7 +27,7 @@ RENTED = "ec2"  # the backend of rented instances where no spec names one, as in
 # what `cluster.store` may begin with, before `://`
 STORES = {
     "": StoreKind("", "seerd.stores.directory"),
-    "s3": StoreKind("s3://bucket/prefix", "seerd.stores.s3.store"),
+    "s3": StoreKind("s3://bucket/prefix", "seerd.stores.s3"),
 }
 # how addresses are written, for messages
 WRITTEN = " or ".join(f'"{kind.written}"' for kind in STORES.values() if kind.written)

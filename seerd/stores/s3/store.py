@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
@@ -405,31 +405,3 @@ async def _multipart(probe: _Probe) -> None:
             await probe.client.complete_multipart_upload(
                 **probe.where, UploadId=upload, MultipartUpload=parts
             )
-
-
-class S3Place(Address):
-    """An address without a connection, and its store: see `by_address.StorePlace`."""
-
-    __slots__ = ()
-
-    by_urls: ClassVar[bool] = True
-    address: ClassVar[str] = ""
-
-    def of_run(self, run: str) -> str:
-        """Return this address: runs have a prefix each."""
-        return str(self)
-
-    def store(self, run: str, expires: float, region: str | None) -> S3Store:
-        return S3Store(str(self), run, expires, region)
-
-    async def troubles(self, region: str | None) -> list[Trouble]:
-        return await check_store(str(self), region)
-
-    async def data_troubles(self, region: str | None) -> list[Trouble]:
-        return await check_data(str(self), region)
-
-    def what_stays(self) -> str:
-        return f"its checkpoints in {self} stay until the bucket's lifecycle rule removes them"
-
-
-at = S3Place.parse
