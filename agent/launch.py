@@ -140,6 +140,18 @@ def launch_plan(
     if job.names:
         job = replace(job, args=filled(job.args, names, values))
     job = replace(job, env=filled_environment(job.env, names, values))
+    return LaunchPlan(
+        argv=_argv(job, start, run, places),
+        env=_env(job, f"{run}/{start.trial}/{start.attempt}", start.gpus, places, cuda, outside),
+        cwd=str(places.work),
+        log=places.launcher_log,
+        observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
+        about=_about(job, start, run, places, learns),
+    )
+
+
+def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> Dict[str, Any]:
+    """Return the content of trial.json."""
     about = {
         "version": 1,
         "run": run,
@@ -157,14 +169,7 @@ def launch_plan(
             "logs": str(places.logs),
             "by_torchrun": job.launcher == "torchrun",
         }
-    return LaunchPlan(
-        argv=_argv(job, start, run, places),
-        env=_env(job, f"{run}/{start.trial}/{start.attempt}", start.gpus, places, cuda, outside),
-        cwd=str(places.work),
-        log=places.launcher_log,
-        observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
-        about=about,
-    )
+    return about
 
 
 def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> LaunchPlan:
