@@ -53,12 +53,6 @@ class _Exporter:
         why = printable(WHEN.sub("", lines[-1], count=1))
         return why if len(why) <= MOST_PRINTED else f"{why[:MOST_PRINTED]}..."
 
-    def by_hand(self, run: str) -> str:
-        """Return the command that exports the rest; the user adds a password."""
-        where = without_password(self.where)
-        address = shlex.quote(where) if where == self.where else "ADDRESS"
-        return f"seerd export {run} --{self.kind} {address}"
-
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -88,7 +82,9 @@ def exporting(folder: RunFolder) -> Iterator[None]:
     end = time.monotonic() + END_S
     for exporter in exporters:
         if why := exporter.end(max(0.0, end - time.monotonic())):
-            again = exporter.by_hand(folder.run)
+            to = without_password(exporter.where)
+            address = shlex.quote(to) if to == exporter.where else "ADDRESS"  # the user adds it
+            again = f"seerd export {folder.run} --{exporter.kind} {address}"
             print(f"export to {exporter.kind}: {why}; add the rest with: {again}", file=sys.stderr)
 
 
