@@ -4,6 +4,7 @@ machine.
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import getpass
 import http.server
@@ -28,6 +29,7 @@ from seerd.backends.ec2.doctor.network import access, among
 from seerd.backends.examining import Finding, denied_action
 from seerd.commands import doctor
 from seerd.commands.doctor import exit_code, findings_json
+from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.spec.spec import load_spec
 from tests.shell.sshd import Sshd, sshds
@@ -416,7 +418,8 @@ def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
 
 def test_the_policy_permits_every_call_that_a_run_and_doctor_make(ill: OnRig) -> None:
     ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot", key=None)
-    document = doctor.policy_of(load_spec(ill.spec))
+    spec = load_spec(ill.spec)
+    document = asyncio.run(clusters.rented(spec).policy(spec))
     permitted = {action for statement in document["Statement"] for action in statement["Action"]}
     iam = {
         "s3:HeadBucket": "s3:ListBucket",

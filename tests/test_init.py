@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from seerd import cli
 from seerd.agent.patterns import NumberPattern
-from seerd.commands.init.guessing import dimension
+from seerd.commands.init.hyperparameters import dimension
 from seerd.commands.init.options import ScriptOption
 from seerd.errors import SpecError
 from seerd.spec.spec import Spec, load_spec

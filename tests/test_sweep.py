@@ -233,7 +233,7 @@ def test_nobody_takes_up_a_run_that_is_being_swept(rig: Rig, home: Home) -> None
     folder = record(home, "killed", events=3)
     silence(folder, 400.0)
     found = sweep.judged(home, [left_of(launch(rig, "killed", time.time() + 3600.0))])
-    assert found[0].verdict.dead
+    assert found[0].dead
 
     async def end() -> list[sweep.SweepResult]:
         from seerd.aws.cloud import Cloud
@@ -245,8 +245,8 @@ def test_nobody_takes_up_a_run_that_is_being_swept(rig: Rig, home: Home) -> None
         for name, value in rig.env.items():
             patch.setenv(name, value)
         (one,) = asyncio.run(end())
-    assert not one.verdict.dead
-    assert "is being run by process" in one.verdict.why
+    assert not one.dead
+    assert "is being run by process" in one.why
     assert len(live(rig)) == 1
 
 
@@ -277,7 +277,7 @@ def test_a_new_run_ends_what_dead_ones_have_left(
     assert "ended, no process runs it" in line
     assert live(rig) == {elsewhere}
     assert rig.calls.get("sts:GetCallerIdentity") is None
-    assert asyncio.run(sweep.at_start(home, "us-east-1")) == []
+    assert asyncio.run(sweep.at_start(home, "us-east-1", ME)) == []
     rig.deny("ec2:DescribeInstances")
     (line,) = asyncio.run(sweep.at_start(home, "us-east-1", ME))
     assert "was not found out" in line

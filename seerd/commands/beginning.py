@@ -70,10 +70,12 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
             clusters.of(job).check(job)
         quote = clusters.quote(experiment, home)
     if experiment.cluster.rented:
+        import asyncio
+
         from seerd.commands import sweep
 
         with working("looking for what earlier runs have left in the cloud"):
-            left = sweep.before_a_run(home, experiment.cluster.region, quote.owner)
+            left = asyncio.run(sweep.at_start(home, experiment.cluster.region, quote.owner))
         for line in left:
             say(line)
     return experiment, quote

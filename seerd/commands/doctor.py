@@ -15,7 +15,7 @@ from functools import partial
 from importlib import metadata
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -32,10 +32,8 @@ from seerd.shell.home import Home
 from seerd.spec.experiment import load, of_one, require_limits
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec
+from seerd.telling.tables import doctor_view
 from seerd.telling.working import working
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 # with less free space for journals and models there is a warning, or a problem
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
@@ -46,17 +44,12 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
     `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
     """
     if policy_only:
-        print(dumps(policy_of(asked.job()), indent=2))
+        spec = asked.job()
+        print(dumps(asyncio.run(clusters.rented(spec).policy(spec)), indent=2))
         return
     with working("looking at the spec, and at where it would run"):
         findings = examine(asked.path, asked.overrides(), home)
-
-    def page(report: dict[str, Any]) -> RenderableType:
-        from seerd.telling.tables import doctor_view
-
-        return doctor_view(report, str(asked.path))
-
-    tell(findings_json(findings), page, json=json)
+    tell(findings_json(findings), partial(doctor_view, spec=str(asked.path)), json=json)
     raise typer.Exit(exit_code(findings))
 
 
@@ -84,13 +77,6 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
     return findings
 
 
-def policy_of(spec: Spec) -> dict[str, Any]:
-    """Return the IAM policy with the least rights that the coordinator needs for this spec, with
-    the account if AWS reports it. Raises `AwsError`.
-    """
-    return asyncio.run(clusters.rented(spec).policy(spec))
-
-
 def exit_code(findings: Iterable[Finding]) -> int:
     """Return 0 without a problem, 5 if all problems are of the cloud, else 2."""
     problems = [finding for finding in findings if finding.level == "problem"]
@@ -100,18 +86,13 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return CloudError.exit_code if of_cloud else UsageError.exit_code
 
 
-def missing(findings: Iterable[Finding]) -> list[str]:
-    """List the permissions that are missing, in alphabetical order."""
-    return sorted({action for finding in findings for action in finding.missing})
-
-
 def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return what `seerd doctor --json` prints."""
     levels = [finding.level for finding in findings]
     return {
         "problems": levels.count("problem"),
         "warnings": levels.count("warning"),
-        "missing": missing(findings),
+        "missing": sorted({action for finding in findings for action in finding.missing}),
         "checks": [
             {
                 "check": f.check,

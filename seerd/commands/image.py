@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,7 @@ from seerd.aws import images, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.instances import NAME, OWNER, RUN
 from seerd.backends.backend import FREE_BYTES
-from seerd.backends.base import Leftovers, Span
+from seerd.backends.base import Leftovers, Quote, Span
 from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import settings_of
@@ -53,6 +53,7 @@ from seerd.shell.home import Home
 from seerd.shell.source_copy import CopyTerms, copy_source
 from seerd.spec.spec import Spec
 from seerd.stores.s3.store import S3Store
+from seerd.telling.plan_json import Json
 from seerd.telling.summary import nothing_left
 from seerd.telling.working import working
 from seerd.units import format_duration, format_gpu_time, format_money
@@ -88,31 +89,9 @@ class ImagePlan:
     name: str
     base: str  # the image to begin with
     instance_type: str  # the type of the instance that it is built on
-    owner: str  # who pays
     data: bool  # whether the spec's data goes into it
-    usd_per_h: float | None  # USD for an hour of that instance; None: not known
-    spec_gpus: int  # GPUs of each instance that the spec asks for
-    spec_usd_per_h: float  # USD for an hour of such an instance
+    quote: Quote  # what the spec's own instances cost, and who pays
     log: Path  # the file for all output of the scripts
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """An image, as `image build --json` prints it."""
-
-    image: str  # its id
-    name: str
-    snapshots: tuple[str, ...]  # where its disks are kept
-    region: str
-    base: str
-    instance_type: str
-    boot_s: float  # seconds from asking for the instance to a login on it
-    install_s: float  # seconds of installing, which an instance with this image saves
-    ran_s: float  # seconds of the instance that were billed
-    usd: float | None  # USD for those; None: not known
-    spared_gpu_s: float  # GPU-seconds that each of the spec's instances saves
-    spared_usd: float  # USD for those
-    left: list[str]  # what of the instance still costs, one line each
 
 
 def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -> None:
@@ -127,8 +106,8 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
     planned.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="seerd-image-") as folder:
         built = until_signal(lambda: _built(planned, Path(folder), say), say, "the instance")
-    tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
-    raise typer.Exit(1 if built.left else 0)
+    tell(built, lambda _: "\n".join(_lines(built)), json=json)
+    raise typer.Exit(1 if built["left"] else 0)
 
 
 def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
@@ -151,56 +130,48 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
             f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ "
             "as the name of an image"
         )
-    quote = renting.quote(this_machine(), home.path)
-    kind = asked.instance_type or cluster.types[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
-    priced = INSTANCE_TYPES.get(kind)
     return ImagePlan(
         spec=spec,
         cluster=cluster,
         run=run,
         name=name,
         base=base,
-        instance_type=kind,
-        owner=quote.owner,
+        instance_type=asked.instance_type or cluster.types[0],
         data=asked.data,
-        usd_per_h=None if priced is None else priced.usd_per_h,
-        spec_gpus=quote.facts.gpus_per_instance,
-        spec_usd_per_h=quote.usd_per_h,
+        quote=renting.quote(this_machine(), home.path),
         log=home.path / "images" / f"{run}.log",
     )
 
 
-def lines(built: Built) -> Iterator[str]:
+def _lines(built: Json) -> Iterator[str]:
     """Yield what to write into the spec, what the image saves, and what it costs."""
-    available = f"{built.image} ({built.name}) is available in {built.region}"
-    yield f"{available}. Write into [cluster] of the spec:"
-    yield f'  image = "{built.image}"'
-    spared = f"{format_gpu_time(built.spared_gpu_s)}, {format_money(built.spared_usd)}"
-    took = format_duration(round(built.install_s))
+    image, region = built["image"], built["region"]
+    yield f"{image} ({built['name']}) is available in {region}. Write into [cluster] of the spec:"
+    yield f'  image = "{image}"'
+    spared = f"{format_gpu_time(built['spared_gpu_s'])}, {format_money(built['spared_usd'])}"
+    took = format_duration(round(built["install_s"]))
     yield f"Each instance that boots it is spared {took} of installing: {spared}."
-    snapshots = ", ".join(built.snapshots) or "its snapshot"
+    snapshots = ", ".join(built["snapshots"]) or "its snapshot"
     yield f"It costs the storage of {snapshots} until you delete it:"
-    yield (
-        f"  aws ec2 deregister-image --image-id {built.image} --delete-associated-snapshots "
-        f"--region {built.region}"
-    )
+    delete = f"aws ec2 deregister-image --image-id {image} --delete-associated-snapshots"
+    yield f"  {delete} --region {region}"
 
 
-async def _built(planned: ImagePlan, folder: Path, say: Callable[[str], None]) -> Built:
+async def _built(planned: ImagePlan, folder: Path, say: Callable[[str], None]) -> Json:
     async with Cloud(planned.cluster.region) as cloud:
         kind = (await types.describe(cloud, [planned.instance_type]))[0]
         if not kind.gpus:
             why = f"{kind.name} has no GPU, so the driver could not be checked on it"
             raise UsageError(f"{why}; give another --instance-type")
-        for made in await images.named(cloud, planned.name):
-            why = f"there is an image {made.image} of the name {planned.name!r} already"
+        for other in await images.named(cloud, planned.name):
+            why = f"there is an image {other.image} of the name {planned.name!r} already"
             raise UsageError(f"{why}; give another --name")
         settings = settings_of(
             planned.cluster,
             run=planned.run,
             name=planned.spec.name,
-            owner=planned.owner,
+            owner=planned.quote.owner,
             gpus=kind.gpus,
             keys=folder / "keys",
             hard_end=wall() + HARD_END_S,
@@ -240,7 +211,7 @@ class _Build:
     boot_s: float = 0.0  # seconds until the login
     install_s: float = 0.0  # seconds of installing
 
-    async def build(self) -> Built:
+    async def build(self) -> Json:
         try:
             await self._launch()
             began = time.monotonic()
@@ -361,7 +332,7 @@ class _Build:
             self.instance,
             planned.name,
             f"seerd image build: {planned.spec.name}, from {planned.base}"[:255],
-            {**planned.cluster.tags, **tags, OWNER: planned.owner[:256]},
+            {**planned.cluster.tags, **tags, OWNER: planned.quote.owner[:256]},
         )
         # If this is cancelled, the call may still make an image, which must be removed then.
         call = asyncio.create_task(images.create(self.cloud, wanted))
@@ -403,8 +374,8 @@ class _Build:
         ran = f"ran for {format_duration(round(seconds))}{price}"
         return f"{self.instance or 'the instance'} {ran}, and was terminated"
 
-    async def _done(self, made: images.MadeImage) -> Built:
-        """Give the instance back, and return the image."""
+    async def _done(self, made: images.MadeImage) -> Json:
+        """Give the instance back, and return what `image build --json` prints."""
         planned = self.planned
         try:
             span = await self.provider.terminate(LAUNCH)
@@ -415,27 +386,28 @@ class _Build:
         self.say(self._ran(span))
         self.say(_proof(left))
         seconds, usd = _cost(planned, span)
-        return Built(
-            image=made.image,
-            name=made.name,
-            snapshots=made.snapshots,
-            region=self.cloud.region,
-            base=planned.base,
-            instance_type=planned.instance_type,
-            boot_s=round(self.boot_s, 1),
-            install_s=round(self.install_s, 1),
-            ran_s=round(seconds, 1),
-            usd=usd,
-            spared_gpu_s=round(self.install_s * planned.spec_gpus, 1),
-            spared_usd=self.install_s / 3600.0 * planned.spec_usd_per_h,
-            left=left.costing,
-        )
+        return {
+            "image": made.image,
+            "name": made.name,
+            "snapshots": made.snapshots,
+            "region": self.cloud.region,
+            "base": planned.base,
+            "instance_type": planned.instance_type,
+            "boot_s": round(self.boot_s, 1),
+            "install_s": round(self.install_s, 1),
+            "ran_s": round(seconds, 1),
+            "usd": usd,
+            "spared_gpu_s": round(self.install_s * planned.quote.facts.gpus_per_instance, 1),
+            "spared_usd": self.install_s / 3600.0 * planned.quote.usd_per_h,
+            "left": left.costing,
+        }
 
 
 def _cost(planned: ImagePlan, span: Span) -> tuple[float, float | None]:
     """Return the seconds that are billed, and USD for them (None: the price is not known)."""
     seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
-    return seconds, None if planned.usd_per_h is None else seconds / 3600.0 * planned.usd_per_h
+    priced = INSTANCE_TYPES.get(planned.instance_type)
+    return seconds, None if priced is None else seconds / 3600.0 * priced.usd_per_h
 
 
 def _proof(left: Leftovers) -> str:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
 
 import typer
 
@@ -23,6 +23,7 @@ from seerd.errors import BusyError, CloudError, SeerdError, UsageError
 from seerd.registry import BACKENDS
 from seerd.runs import reading
 from seerd.shell.home import Home, RunFolder
+from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 from seerd.units import format_duration, parse_duration
 
@@ -30,6 +31,7 @@ from seerd.units import format_duration, parse_duration
 # more: leases end after 60 s, and saving and uploading take at most 150 s more.
 QUIET_S = 300.0
 AT_START_S = 10.0  # the most seconds that a new run spends on the remains of old ones
+LEFT_KEYS = ("kind", "id", "run", "name", "what", "state")
 _HARD_END = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -42,73 +44,63 @@ class KnownRun:
     quiet_s: float  # seconds since its journal was written
 
 
-class SweepVerdict(NamedTuple):
-    """What a sweep decides on something that costs."""
-
-    dead: bool  # whether it is dead, and is to be ended
-    why: str  # why it is dead, or why it is kept
-
-
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Something that costs, and the verdict on it."""
+    """Something that costs, and what a sweep decides on it."""
 
     left: Left
-    verdict: SweepVerdict
+    dead: bool  # whether it is dead, and is to be ended
+    why: str  # why it is dead, or why it is kept
     ended: bool = False
     trouble: str = ""  # why it could not be ended; empty: there was no trouble
 
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """The results of a sweep."""
-
-    region: str
-    owner: str  # whose things were looked for
-    dry_run: bool  # whether nothing was to be ended
-    found: tuple[SweepResult, ...]  # what still costs, and what became of it
-    ending: tuple[str, ...] = ()  # ids of what was ending already, and is not billed any more
+    def __str__(self) -> str:
+        """Write it as one line."""
+        cost = self.left.usd_per_h
+        price = f", about ${cost:.3g}/h" if cost is not None else ""
+        if self.trouble:
+            return f"{self.left}{price}: could not be ended: {self.trouble}"
+        what = "ended" if self.ended else "dead" if self.dead else "kept"
+        return f"{self.left}{price}: {what}, {self.why}"
 
 
 def decide(
     left: Left, known: KnownRun | None, now: float, older_than_s: float | None = None
-) -> SweepVerdict:
+) -> SweepResult:
     """Decide whether something that costs is dead. `known` is its run, None if this home has none
     of that name; `now` is seconds since 1970; older things than `older_than_s` are dead unless a
     process runs their run.
     """
-    hard_end = hard_end_of(left)
-    if hard_end is not None and hard_end <= now:
-        return SweepVerdict(True, f"its hard end, {left.hard_end}, has passed")
+    hard_end = _hard_end_of(left)
+    if hard_end <= now:
+        return SweepResult(left, True, f"its hard end, {left.hard_end}, has passed")
     if known is not None:
         silent = format_duration(max(0, round(known.quiet_s)))
         if known.process is not None:
             stop = f"to end it: seerd stop {left.run}"
-            return SweepVerdict(False, f"process {known.process} runs it; {stop}")
+            return SweepResult(left, False, f"process {known.process} runs it; {stop}")
         if known.over:
-            return SweepVerdict(True, "its run is over")
+            return SweepResult(left, True, "its run is over")
         if known.quiet_s >= QUIET_S:
-            return SweepVerdict(True, f"no process runs it, and its journal is silent for {silent}")
+            why = f"no process runs it, and its journal is silent for {silent}"
+            return SweepResult(left, True, why)
     if older_than_s is not None and left.age_s > older_than_s:
-        return SweepVerdict(True, f"it is older than {format_duration(older_than_s)}")
+        return SweepResult(left, True, f"it is older than {format_duration(older_than_s)}")
     if known is not None:
-        return SweepVerdict(
-            False,
-            f"its process ended no more than {silent} ago, and its agents may still save; "
-            f"seerd resume {left.run} goes on",
-        )
-    until = "and it has no hard end"
-    if hard_end is not None:
-        until = f"and ends at {left.hard_end} at the latest"
-    return SweepVerdict(False, f"no run here has this name, {until}; by age: --older-than")
+        why = f"its process ended no more than {silent} ago, and its agents may still save; "
+        return SweepResult(left, False, f"{why}seerd resume {left.run} goes on")
+    until = f"and ends at {left.hard_end} at the latest"
+    if hard_end == math.inf:
+        until = "and it has no hard end"
+    return SweepResult(left, False, f"no run here has this name, {until}; by age: --older-than")
 
 
-def hard_end_of(left: Left) -> float | None:
-    """Return when its own timer ends it, seconds since 1970; None if its tag does not say."""
+def _hard_end_of(left: Left) -> float:
+    """Return when its own timer ends it, seconds since 1970; infinite if its tag does not say."""
     try:
         return datetime.strptime(left.hard_end, _HARD_END).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        return None
+        return math.inf
 
 
 def sweeper(region: str | None) -> AbstractAsyncContextManager[Sweeper]:
@@ -128,16 +120,19 @@ def sweep(
     except ValueError as error:
         raise UsageError(f"--older-than {older_than}: {error}") from error
     with working("looking for what runs have left in the cloud"):
-        result = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
-    tell(sweep_json(result), lambda _: "\n".join(sweep_lines(result)), json=json)
-    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in result.found) else 0)
+        report, results = asyncio.run(
+            swept(home, region, dry_run=dry_run, older_than_s=older_than_s)
+        )
+    tell(report, lambda _: "\n".join(sweep_lines(report, results)), json=json)
+    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in results) else 0)
 
 
 async def swept(
     home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None
-) -> Swept:
+) -> tuple[Json, list[SweepResult]]:
     """Find everything that this owner's runs have left, and end what is dead unless this is a
-    `dry_run`. Raises `CloudError` if AWS does not answer.
+    `dry_run`; return what `seerd sweep --json` prints, and the results. Raises `CloudError` if AWS
+    does not answer.
     """
     async with sweeper(region) as cloud:
         owner = await cloud.owner()
@@ -145,24 +140,31 @@ async def swept(
         results = judged(home, present.left, older_than_s)
         if not dry_run:
             results = await _end(cloud, home, results)
-        return Swept(cloud.region, owner, dry_run, tuple(results), tuple(present.ending))
+    report: Json = {"region": cloud.region, "owner": owner, "dry_run": dry_run}
+    report["found"] = [
+        {
+            **{key: getattr(one.left, key) for key in LEFT_KEYS},
+            "age_s": round(one.left.age_s, 1),
+            "hard_end": one.left.hard_end or None,
+            "usd_per_h": one.left.usd_per_h,
+            "dead": one.dead,
+            "why": one.why,
+            "ended": one.ended,
+            "trouble": one.trouble or None,
+        }
+        for one in results
+    ]
+    return report | {"ending": list(present.ending)}, results
 
 
-def before_a_run(home: Home, region: str | None, owner: str) -> list[str]:
-    """Do what `at_start` does, and wait for it."""
-    return asyncio.run(at_start(home, region, owner))
-
-
-async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
+async def at_start(home: Home, region: str | None, owner: str) -> list[str]:
     """End the instances that dead runs of this owner have left; return a line for each. This takes
-    one question to AWS (two without `owner`) and at most `AT_START_S` seconds. A failure of AWS is
-    a line, and not raised.
+    one question to AWS and at most `AT_START_S` seconds. A failure of AWS is a line, not raised.
     """
     try:
         async with asyncio.timeout(AT_START_S), sweeper(region) as cloud:
-            owner = owner or await cloud.owner(patience_s=3.0)
             results = judged(home, await cloud.find_instances(owner, patience_s=3.0))
-            return [line_of(one) for one in await _end(cloud, home, results) if one.verdict.dead]
+            return [str(one) for one in await _end(cloud, home, results) if one.dead]
     except (CloudError, TimeoutError) as error:
         why = str(error) or f"AWS did not answer within {AT_START_S:g}s"
         return [f"whether dead runs have left instances was not found out: {why}"]
@@ -176,7 +178,7 @@ def judged(
     now = time.time()
     runs = {one.run for one in left} & folders.keys()
     known = {run: known_run(folders[run], now) for run in runs}
-    return [SweepResult(one, decide(one, known.get(one.run), now, older_than_s)) for one in left]
+    return [decide(one, known.get(one.run), now, older_than_s) for one in left]
 
 
 def known_run(folder: RunFolder, now: float) -> KnownRun:
@@ -194,74 +196,36 @@ def known_run(folder: RunFolder, now: float) -> KnownRun:
     return KnownRun(process, over, quiet_s)
 
 
-def line_of(one: SweepResult) -> str:
-    """Return the line for one thing that was found."""
-    cost = one.left.usd_per_h
-    price = f", about ${cost:.3g}/h" if cost is not None else ""
-    if one.trouble:
-        return f"{one.left}{price}: could not be ended: {one.trouble}"
-    what = "ended" if one.ended else "dead" if one.verdict.dead else "kept"
-    return f"{one.left}{price}: {what}, {one.verdict.why}"
-
-
-def sweep_json(swept: Swept) -> dict[str, Any]:
-    """Make what `seerd sweep --json` prints."""
-    return {
-        "region": swept.region,
-        "owner": swept.owner,
-        "dry_run": swept.dry_run,
-        "found": [
-            {
-                "kind": one.left.kind,
-                "id": one.left.id,
-                "run": one.left.run,
-                "name": one.left.name,
-                "what": one.left.what,
-                "state": one.left.state,
-                "age_s": round(one.left.age_s, 1),
-                "hard_end": one.left.hard_end or None,
-                "usd_per_h": one.left.usd_per_h,
-                "dead": one.verdict.dead,
-                "why": one.verdict.why,
-                "ended": one.ended,
-                "trouble": one.trouble or None,
-            }
-            for one in swept.found
-        ],
-        "ending": list(swept.ending),
-    }
-
-
-def sweep_lines(swept: Swept) -> list[str]:
+def sweep_lines(report: Json, results: Sequence[SweepResult]) -> list[str]:
     """Write what `seerd sweep` prints."""
-    lines = [line_of(one) for one in swept.found]
-    still = f" ({len(swept.ending)} still shutting down, not billed any more)" * bool(swept.ending)
-    if not lines:
-        nothing = f"nothing of {swept.owner} is left in {swept.region}"
+    still = ""
+    if ending := len(report["ending"]):
+        still = f" ({ending} still shutting down, not billed any more)"
+    if not results:
+        nothing = f"nothing of {report['owner']} is left in {report['region']}"
         return [f"{nothing}: 0 instances, 0 volumes{still}"]
-    dead = sum(one.verdict.dead for one in swept.found)
-    ended = sum(one.ended for one in swept.found)
-    failed = sum(bool(one.trouble) for one in swept.found)
-    done = f"{dead} would be ended" if swept.dry_run else f"{ended} ended"
+    dead = sum(one.dead for one in results)
+    ended = sum(one.ended for one in results)
+    failed = sum(bool(one.trouble) for one in results)
+    done = f"{dead} would be ended" if report["dry_run"] else f"{ended} ended"
     refused = f", {failed} could not be ended" if failed else ""
-    return [*lines, f"{swept.region}: {done}{refused}, {len(lines) - dead} kept{still}"]
+    counts = f"{report['region']}: {done}{refused}, {len(results) - dead} kept{still}"
+    return [*map(str, results), counts]
 
 
 async def _end(cloud: Sweeper, home: Home, results: Sequence[SweepResult]) -> list[SweepResult]:
     """End what is dead, run by run; each run is locked meanwhile, so that no process resumes it."""
     folders = {folder.run: folder for folder in home.runs()} if results else {}
     after = {one.left.id: one for one in results}
-    for run in dict.fromkeys(one.left.run for one in results if one.verdict.dead):
-        dead = [one for one in results if one.left.run == run and one.verdict.dead]
+    for run in dict.fromkeys(one.left.run for one in results if one.dead):
+        dead = [one for one in results if one.left.run == run and one.dead]
         with contextlib.ExitStack() as stack:
             try:
                 if run in folders:
                     stack.enter_context(folders[run].locked())
             except BusyError as error:
-                alive = SweepVerdict(False, str(error))
-                after |= {one.left.id: SweepResult(one.left, alive) for one in dead}
-                ends = [(one, hard_end_of(one.left)) for one in dead]
-                dead = [one for one, end in ends if end is not None and end <= time.time()]
+                after |= {one.left.id: SweepResult(one.left, False, str(error)) for one in dead}
+                dead = [one for one in dead if _hard_end_of(one.left) <= time.time()]
             removed = await asyncio.gather(*(_remove(cloud, one) for one in dead))
             after |= {one.left.id: one for one in removed}
     return list(after.values())

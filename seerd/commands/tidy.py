@@ -18,6 +18,7 @@ import typer
 
 from seerd.commands.common import tell
 from seerd.commands.options import Consent
+from seerd.commands.sweep import QUIET_S
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
@@ -29,10 +30,6 @@ from seerd.stores.by_address import by_address
 from seerd.telling.harmless import harmless
 from seerd.telling.working import working
 from seerd.units import format_duration, format_size
-
-# A run that no process runs, and whose journal was silent for so many seconds, has no agents any
-# more: leases end after 60 s, and saving takes at most 150 s more.
-QUIET_S = 300.0
 
 
 class Freed(NamedTuple):
@@ -134,7 +131,8 @@ def _remove(freed: list[Freed], question: str, consent: Consent) -> None:
             if not typer.confirm(f"{question.format(what)}?"):
                 raise typer.Exit(0)
         with working("removing"):
-            _remove_all(freed)
+            for one in freed:
+                _remove_one(one)
         if not consent.json:
             print(f"freed {format_size(size)}")
     if consent.json:
@@ -161,14 +159,13 @@ def _lines(freed: list[Freed], size: int) -> Iterator[str]:
         yield f"{format_size(size):>8}  in all"
 
 
-def _remove_all(freed: list[Freed]) -> None:
-    for one in freed:
-        with one.folder.locked():
-            try:
-                remove(one.paths)
-            except OSError as error:
-                why = f"{error.strerror} ({error.filename})"
-                raise UsageError(f"not all of {one.folder.run} could be removed: {why}") from error
+def _remove_one(freed: Freed) -> None:
+    with freed.folder.locked():
+        try:
+            remove(freed.paths)
+        except OSError as error:
+            why = f"{error.strerror} ({error.filename})"
+            raise UsageError(f"not all of {freed.folder.run} could be removed: {why}") from error
 
 
 def size_of(paths: Iterable[Path]) -> int:

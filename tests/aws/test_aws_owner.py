@@ -80,6 +80,6 @@ def test_another_session_of_the_role_sweeps_what_is_left_by_this_owner_alone(
 
     assume(moto, "botocore-session-1764086400", monkeypatch)
     assert asyncio.run(owner()) == told == ROLE
-    swept = asyncio.run(sweep.swept(Home(tmp_path / "home"), REGION, dry_run=False))
-    assert {one.left.id for one in swept.found if one.ended} == {ours}
-    assert not {one.left.id for one in swept.found} & set(others)
+    _, results = asyncio.run(sweep.swept(Home(tmp_path / "home"), REGION, dry_run=False))
+    assert {one.left.id for one in results if one.ended} == {ours}
+    assert not {one.left.id for one in results} & set(others)

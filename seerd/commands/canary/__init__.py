@@ -6,20 +6,15 @@ anything is rented, and is never above the cap.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import getpass
-import os
 import secrets
-import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -41,6 +36,7 @@ from seerd.commands.canary.outcome import (
     cap_usd,
     check_cap,
 )
+from seerd.commands.canary.redaction import names_of
 from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
 from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import tell
@@ -51,7 +47,6 @@ from seerd.planning import cloud_times
 from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
-from seerd.stores.s3.address import Address
 from seerd.telling.working import working
 from seerd.units import format_duration
 
@@ -74,36 +69,35 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     say = teller(sys.stderr if json else sys.stdout)
     with working("looking at the account: types, prices, images, quota"):
         plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
-    names = tuple(names_of(plan))
     say(_promise(plan))
     at = time.time()
 
-    def say_outcome(one: CheckOutcome) -> None:
-        why = "" if one.result == "passed" else f": {one.said}"
-        say(f"{one.result:<8} {one.check}{why}")
+    def say_outcome(outcome: CheckOutcome) -> None:
+        why = "" if outcome.result == "passed" else f": {outcome.said}"
+        say(f"{outcome.result:<8} {outcome.check}{why}")
 
     with tempfile.TemporaryDirectory(prefix="seerd-canary-") as folder:
         result = until_signal(
             lambda: fly(plan, OutcomeLog(say_outcome), Path(folder)), say, "everything"
         )
-    raise typer.Exit(conclude(plan, result, at, names, say, json=json))
+    raise typer.Exit(conclude(plan, result, at, say, json=json))
 
 
 def conclude(
-    plan: CanaryPlan,
-    result: CanaryResult,
-    at: float,
-    names: Sequence[str],
-    say: Callable[[str], None],
-    *,
-    json: bool,
+    plan: CanaryPlan, result: CanaryResult, at: float, say: Callable[[str], None], *, json: bool
 ) -> int:
     """Print the report, keep it, and return the exit status: 1 if a check has failed, or if not all
     could be kept. It was paid for, so a failure here does not keep the rest back.
     """
-    results = report_json(plan, result, at, names)
+    results = report_json(plan, result, at, set(names_of(plan)))
+
+    def show() -> None:
+        with audible(sys.stdout):
+            tell(results, canary_view, json=json)
+            sys.stdout.flush()
+
     if not json:
-        _show(results, json=False)
+        show()
     kept: dict[str, Path | None] = {}  # the files of times for plans, by type
     for times in kept_times(plan, result, at):
         path = _saved(partial(cloud_times.keep, plan.home.path, times), say)
@@ -113,16 +107,10 @@ def conclude(
     results["kept"] = [kind for kind, path in kept.items() if path is not None]
     report = _saved(lambda: write_report(plan.home.path, plan.run, results), say)
     if json:
-        _show(results, json=True)
+        show()
     if report is not None:
         say(f"for an issue, without accounts, addresses and names: {report}")
     return 1 if results["failed"] or None in (report, *kept.values()) else 0
-
-
-def _show(results: dict[str, Any], *, json: bool) -> None:
-    with audible(sys.stdout):
-        tell(results, canary_view, json=json)
-        sys.stdout.flush()
 
 
 async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> CanaryPlan:
@@ -210,27 +198,3 @@ def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
     except UsageError as error:
         say(str(error))
         return None
-
-
-def names_of(plan: CanaryPlan) -> Iterator[str]:
-    """Yield what must not be shown to strangers, though it looks like any other word."""
-    cluster, train = plan.cluster, plan.spec.train
-    if cluster.store:
-        store = Address.parse(cluster.store)
-        yield from (store.bucket, store.prefix)
-    yield from (plan.run, plan.owner, plan.arn, plan.spec.name)
-    yield from (cluster.image, cluster.key or "", *cluster.subnets, *cluster.security_groups)
-    yield from (*cluster.tags, *cluster.tags.values())
-    for one in train.data:
-        yield from (Address.parse(one.source).bucket, Address.parse(one.source).prefix)
-    for path in (train.script, str(train.source), train.python or ""):
-        yield from (path, Path(path).name)
-    yield os.environ.get("AWS_PROFILE", "")
-    # What comes after the account: `assumed-role/ROLE/SESSION`, `user/PATH/NAME`.
-    yield from plan.arn.rpartition(":")[2].split("/")[1:]
-    yield from (str(plan.home.path), str(plan.asked.path.resolve().parent), socket.gethostname())
-    # A number without an entry in /etc/passwd has neither a name nor a folder.
-    with contextlib.suppress(KeyError, ImportError, OSError):
-        yield getpass.getuser()
-    with contextlib.suppress(RuntimeError):
-        yield str(Path.home())

@@ -8,21 +8,21 @@ import asyncio
 import contextlib
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.policy import policy
-from seerd.backends.backend import PYTHON
 from seerd.backends.ec2.doctor import needs_of
 from seerd.clock import wall
 from seerd.commands import doctor
 from seerd.commands.canary import endings, inside, refusals, storage, terminals
-from seerd.commands.canary.endings import Post
+from seerd.commands.canary.endings import given_back, tell_refusal, why_of
 from seerd.commands.canary.fleet import (
     GPU,
     LEASE,
@@ -31,20 +31,16 @@ from seerd.commands.canary.fleet import (
     SMALL,
     CanaryFleet,
     CanaryPlan,
-    given_back,
     python_of,
-    tell_refusal,
-    why_of,
 )
-from seerd.commands.canary.launching import Watched
 from seerd.commands.canary.outcome import (
     GPU_WORK_S,
     LONGEST_GPU_S,
     LONGEST_S,
     WORK_S,
     CheckOutcome,
-    LaunchMoments,
     OutcomeLog,
+    WatchedLaunch,
     timeline,
 )
 from seerd.commands.giving_back import to_its_end
@@ -53,7 +49,6 @@ from seerd.errors import InterruptedRentalError, ProviderError, SeerdError
 TORCH = "import torch; print(torch.cuda.is_available())"
 IMPORTS = ("torch, cold", "torch, warm")
 TOKEN_AGAIN = "one token, one instance"  # noqa: S105 - the name of a check
-PROGRAM = f"{PYTHON} -I -"  # runs the program on its standard input
 
 
 @dataclass(slots=True)
@@ -61,8 +56,7 @@ class CanaryResult:
     """What a canary has found out."""
 
     outcomes: list[CheckOutcome]  # results of all checks, in their order
-    # the moments of each instance, with its type
-    launches: list[tuple[str, LaunchMoments]] = field(default_factory=list)
+    launches: list[tuple[str, WatchedLaunch]] = field(default_factory=list)  # with their types
     release: list[float] = field(default_factory=list)  # seconds until EC2 had taken an end
     torch_s: float | None = None  # seconds of the first import of torch; None: it was not tried
     usd: float = 0.0  # about how many USD the instances cost
@@ -107,21 +101,16 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
     ends = (one for one in result.outcomes if one.check == "termination")
     result.release = [one.seconds for one in ends if one.result == "passed" and one.seconds]
     for one in fleets:
-        result.launches += [(one.rental.type, w.moments) for w in one.cloud.launches.values()]
+        result.launches += [(one.rental.type, it) for it in one.cloud.launches.values()]
         result.usd += one.usd()
     return result
 
 
-async def _all(*works: Awaitable[None]) -> None:
+async def _all(*works: Coroutine[Any, Any, None]) -> None:
     """Do all of it side by side; the first exception ends the rest."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:  # unlike `gather`, `wait` does not cancel what is cancelled below, and may be tidying up
-        for task in (await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))[0]:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
 
 
 async def _unless_locked_out(
@@ -190,50 +179,33 @@ class _Checks:
         self,
         fleet: CanaryFleet,
         token: str,
-        ending: Callable[[Post, Watched], Awaitable[CheckOutcome]],
+        ending: Callable[[CanaryFleet, WatchedLaunch], Awaitable[CheckOutcome]],
     ) -> None:
         with self.failing(token):
-            self.log.add(await ending(fleet.post, await fleet.launch(token)))
+            self.log.add(await ending(fleet, await fleet.launch(token)))
 
     async def prove(self, fleet: CanaryFleet) -> None:
         """Launch an instance, check everything on it, and end it."""
-        watched = fleet.cloud.launch(PROVED)
-        trouble = ""
+        launch, trouble = fleet.cloud.launches[PROVED], ""
         try:
             await fleet.launch(PROVED)
         except Exception as error:  # noqa: BLE001
             trouble = why_of(error)
-        self.log.add(*timeline(watched.moments, trouble))
+        self.log.add(*timeline(launch, trouble))
         if trouble:
             return
         home = self.folder / "elsewhere"
         home.mkdir()
-        sweep = terminals.sweep(fleet.cloud, watched.instance, str(home))
-        await self.record(_token_again(fleet, watched), TOKEN_AGAIN)
-        await self.record(_inside(fleet, watched), *inside.CHECKED)
+        sweep = terminals.sweep(fleet.cloud, launch.instance, str(home))
+        await self.record(_token_again(fleet, launch), TOKEN_AGAIN)
+        await self.record(_inside(fleet, launch), *inside.CHECKED)
         await _all(
-            self.record(self.stored(fleet, watched), *storage.CHECKED),
-            self.record(refusals.look(fleet.cloud, watched.request), *refusals.ABOUT),
+            self.record(storage.look(fleet), *storage.CHECKED),
+            self.record(refusals.look(fleet.cloud, launch.request), *refusals.ABOUT),
             self.record(sweep, "sweep"),
         )
-        ended = endings.termination(fleet.post, PROVED, watched)
+        ended = endings.termination(fleet, PROVED)
         await self.record(ended, "termination", "shutting-down")
-
-    async def stored(self, fleet: CanaryFleet, watched: Watched) -> list[CheckOutcome]:
-        async def run(program: str) -> str:
-            return await fleet.door.run(watched.instance, PROGRAM, program, for_s=120.0)
-
-        fleet.shelf = shelf = storage.Shelf(
-            address=self.plan.cluster.store or "",
-            run=fleet.run,
-            region=fleet.cloud.region,
-            until=fleet.hard_end,
-            zip=fleet.zip,
-            folder=self.folder,
-        )
-        outcomes = await storage.look(shelf, run)
-        fleet.shelf = None
-        return outcomes
 
     async def with_gpu(self, fleet: CanaryFleet) -> None:
         """Launch the instance with a GPU, import torch there twice, and end it, all in time."""
@@ -250,14 +222,13 @@ class _Checks:
             self.log.add(*(CheckOutcome(check, "unknown", why) for check in ("GPU", *IMPORTS)))
         # If this is refused or cancelled, everything is still given back at the end. How long the
         # instance takes to be gone is in the launches of the report.
-        watched = fleet.cloud.launch(GPU)
-        if watched.instance:
+        if fleet.cloud.launches[GPU].instance:
             with contextlib.suppress(SeerdError):
-                await endings.termination(fleet.post, GPU, watched)
+                await endings.termination(fleet, GPU)
 
     async def imported(self, fleet: CanaryFleet, check: str) -> CheckOutcome:
         python = shlex.join(shlex.split(python_of(self.plan.spec)))
-        instance, began = fleet.cloud.launch(GPU).instance, time.monotonic()
+        instance, began = fleet.cloud.launches[GPU].instance, time.monotonic()
         try:
             has_gpu = await fleet.door.run(
                 instance, f"{python} -c {shlex.quote(TORCH)}", for_s=GPU_WORK_S
@@ -273,26 +244,25 @@ class _Checks:
         return CheckOutcome(check, "failed", "it was imported, and has no GPU", took_s)
 
 
-async def _token_again(fleet: CanaryFleet, watched: Watched) -> list[CheckOutcome]:
-    again = await fleet.cloud.ask("ec2", "run_instances", **watched.request)
-    if {row["InstanceId"] for row in again["Instances"]} != {watched.instance}:
+async def _token_again(fleet: CanaryFleet, launch: WatchedLaunch) -> list[CheckOutcome]:
+    again = await fleet.cloud.ask("ec2", "run_instances", **launch.request)
+    if {row["InstanceId"] for row in again["Instances"]} != {launch.instance}:
         why = "EC2 has given another instance for the same token"
         return [CheckOutcome(TOKEN_AGAIN, "failed", why)]
     return [CheckOutcome(TOKEN_AGAIN, "passed", "asked twice, EC2 has given one")]
 
 
-async def _inside(fleet: CanaryFleet, watched: Watched) -> list[CheckOutcome]:
+async def _inside(fleet: CanaryFleet, launch: WatchedLaunch) -> list[CheckOutcome]:
     before = wall()
-    report = await fleet.door.run(watched.instance, PROGRAM, inside.PROGRAM)
+    report = await fleet.run_program(PROVED, inside.PROGRAM)
     reported_at = (before + wall()) / 2
     facts = msgspec.json.decode(report, type=inside.Facts)
-    return inside.judged(facts, inside.ExpectedFacts(watched.moments, reported_at, fleet.hard_end))
+    return inside.judged(facts, launch.asked or reported_at, reported_at, fleet.hard_end)
 
 
-async def _driver(fleet: CanaryFleet, watched: Watched) -> CheckOutcome:
-    listed = await fleet.door.run(watched.instance, "nvidia-smi -L")
-    moments = watched.moments
-    seconds = (moments.agent or wall()) - (moments.asked or wall())
+async def _driver(fleet: CanaryFleet, launch: WatchedLaunch) -> CheckOutcome:
+    listed = await fleet.door.run(launch.instance, "nvidia-smi -L")
+    seconds = (launch.agent or wall()) - (launch.asked or wall())
     if not listed.startswith("GPU 0"):
         return CheckOutcome("GPU", "failed", "nvidia-smi lists none", seconds)
     return CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds)

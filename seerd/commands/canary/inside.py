@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from seerd.aws.userdata import POWER, TIMER, WATCH
-from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
+from seerd.commands.canary.outcome import CheckOutcome
 from seerd.units import format_duration
 
 CHECKED = ("user data", "timer", "orphan watch", "IMDSv1", "no credentials", "sudo")
@@ -77,43 +76,36 @@ class Facts(msgspec.Struct, frozen=True):
     may: str  # what sudo says that the user may do
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedFacts:
-    """What should be so. Times are wall clock, seconds since 1970."""
-
-    moments: LaunchMoments  # those of the instance
-    told_at: float  # when it reported its facts
-    hard_end: float  # when it powers itself off
-
-
-def judged(facts: Facts, expected: ExpectedFacts) -> list[CheckOutcome]:
-    """Judge what an instance has reported of itself."""
+def judged(facts: Facts, asked: float, reported_at: float, hard_end: float) -> list[CheckOutcome]:
+    """Judge what an instance has reported of itself. The times are wall clock here, seconds since
+    1970: when it was asked for, when it reported, and when it has to power itself off.
+    """
     watch = CheckOutcome("orphan watch", "passed", "it runs")
     if facts.watch != "active":
         why = f"it does not run (systemd: {facts.watch})"
         watch = CheckOutcome("orphan watch", "failed", why)
-    user_data, timer = _user_data(facts, expected), _timer(facts, expected)
+    user_data, timer = _user_data(facts, asked, reported_at), _timer(facts, hard_end)
     return [user_data, timer, watch, *_metadata(facts), _sudo(facts)]
 
 
-def _user_data(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
-    if facts.timer_at is None or expected.moments.asked is None:
+def _user_data(facts: Facts, asked: float, reported_at: float) -> CheckOutcome:
+    if facts.timer_at is None:
         return CheckOutcome("user data", "failed", "nothing of the user data has left a trace")
-    ahead_s = facts.now - expected.told_at
-    seconds = facts.timer_at - ahead_s - expected.moments.asked
+    ahead_s = facts.now - reported_at
+    seconds = facts.timer_at - ahead_s - asked
     off = f"; its clock is {abs(ahead_s):.0f}s off" if abs(ahead_s) > 1.0 else ""
     text = f"{format_duration(max(0.0, round(seconds, 1)))} after it was asked for{off}"
     return CheckOutcome("user data", "passed", text, seconds)
 
 
-def _timer(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
+def _timer(facts: Facts, hard_end: float) -> CheckOutcome:
     if facts.timer_at is None or facts.timer != "active":
         state = facts.timer or "unknown"
         return CheckOutcome("timer", "failed", f"there is no timer that ends it (systemd: {state})")
     waits_s = _waits_s(facts.timer_unit)
     if waits_s is None:
         return CheckOutcome("timer", "unknown", "it is active, and does not say for how long")
-    off_s = facts.timer_at + waits_s - expected.hard_end
+    off_s = facts.timer_at + waits_s - hard_end
     if abs(off_s) > OFF_S:
         off = f"{format_duration(abs(round(off_s)))} too {'late' if off_s > 0 else 'early'}"
         return CheckOutcome("timer", "failed", f"it is {off}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from seerd.errors import CapError
 from seerd.units import format_duration
@@ -90,9 +90,12 @@ class OutcomeLog:
 
 
 @dataclass(slots=True)
-class LaunchMoments:
-    """When what was seen of an instance, seconds since 1970; None: it was not seen."""
+class WatchedLaunch:
+    """A launch, and when what was seen of it, seconds since 1970; None: it was not seen."""
 
+    instance: str = ""  # the instance's id; empty: there is none yet
+    # what EC2 was asked for, the latest until it has answered
+    request: Mapping[str, Any] = field(default_factory=dict)
     asked: float | None = None  # its launch was sent
     answered: float | None = None  # EC2 had answered
     pending: float | None = None  # EC2 knew it
@@ -124,15 +127,15 @@ STEPS: Sequence[tuple[str, str]] = (
 )
 
 
-def timeline(moments: LaunchMoments, trouble: str) -> list[CheckOutcome]:
+def timeline(launch: WatchedLaunch, trouble: str) -> list[CheckOutcome]:
     """Return how far a launch came, in seconds since it was asked for. `trouble`: why it went no
     further; empty: it did not fail.
     """
     outcomes: list[CheckOutcome] = []
     for check, name in STEPS:
-        at = getattr(moments, name)
-        if at is not None and moments.asked is not None:
-            seconds = at - moments.asked
+        at = getattr(launch, name)
+        if at is not None and launch.asked is not None:
+            seconds = at - launch.asked
             said = f"{format_duration(round(seconds, 1))} after it was asked for"
             outcomes.append(CheckOutcome(check, "passed", said, seconds))
         elif trouble:

@@ -4,9 +4,16 @@ Rather too much is taken out than too little.
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from seerd.commands.canary.fleet import CanaryPlan
+from seerd.stores.s3.address import Address
 
 # names that identify nobody
 COMMON = frozenset(
@@ -45,43 +52,28 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-class _Find(NamedTuple):
-    """What is to be taken out of a text."""
-
-    begin: int  # where it begins
-    end: int  # where it ends, exclusive
-    what: str  # what it is called instead
-
-
 def redacted(text: str, names: Iterable[str] = ()) -> str:
     """Return the text without what identifies an account, and without these names, each replaced by
     what it is, in angle brackets.
     """
     named = {one for one in names if one not in COMMON and len(one) >= SHORTEST_NAME}
     patterns = [*_PATTERNS, *(("name", _pattern(name)) for name in named)]
-    finds = (
-        _Find(*match.span(), what) for what, pattern in patterns for match in pattern.finditer(text)
+    places = (
+        (*match.span(), what) for what, pattern in patterns for match in pattern.finditer(text)
     )
-    out, at = [], 0
-    for one in _merged(finds):
-        out += [text[at : one.begin], f"<{one.what}>"]
-        at = one.end
-    return "".join([*out, text[at:]])
-
-
-def _merged(finds: Iterable[_Find]) -> list[_Find]:
-    """Join what overlaps, so that no part of a name stays because another looked like something
-    else; the longer one says what both are.
-    """
-    merged: list[_Find] = []
-    for one in sorted(finds, key=lambda one: (one.begin, -one.end, one.what)):
-        if not merged or one.begin >= merged[-1].end:
-            merged.append(one)
+    # What overlaps is joined, so that no part of a name stays because another looked like something
+    # else; the longer one says what both are.
+    joined: list[tuple[int, int, str]] = []
+    for begin, end, what in sorted(places, key=lambda place: (place[0], -place[1], place[2])):
+        if not joined or begin >= joined[-1][1]:
+            joined.append((begin, end, what))
         else:
-            last = merged[-1]
-            longer = max(last, one, key=lambda one: one.end - one.begin)
-            merged[-1] = _Find(last.begin, max(last.end, one.end), longer.what)
-    return merged
+            first, last, longer = joined[-1]
+            longer = what if end - begin > last - first else longer
+            joined[-1] = (first, max(last, end), longer)
+    for begin, end, what in reversed(joined):
+        text = f"{text[:begin]}<{what}>{text[end:]}"
+    return text
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -90,3 +82,27 @@ def _pattern(name: str) -> re.Pattern[str]:
     if len(name) < SHORT_NAME:
         word = rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])"
     return re.compile(rf"{word}(?:/{_INNER}+)?")
+
+
+def names_of(plan: CanaryPlan) -> Iterator[str]:
+    """Yield what must not be shown to strangers, though it looks like any other word."""
+    cluster, train = plan.cluster, plan.spec.train
+    if cluster.store:
+        store = Address.parse(cluster.store)
+        yield from (store.bucket, store.prefix)
+    yield from (plan.run, plan.owner, plan.arn, plan.spec.name)
+    yield from (cluster.image, cluster.key or "", *cluster.subnets, *cluster.security_groups)
+    yield from (*cluster.tags, *cluster.tags.values())
+    for source in [Address.parse(one.source) for one in train.data]:
+        yield from (source.bucket, source.prefix)
+    for path in (train.script, str(train.source), train.python or ""):
+        yield from (path, Path(path).name)
+    yield os.environ.get("AWS_PROFILE", "")
+    # What comes after the account: `assumed-role/ROLE/SESSION`, `user/PATH/NAME`.
+    yield from plan.arn.rpartition(":")[2].split("/")[1:]
+    yield from (str(plan.home.path), str(plan.asked.path.resolve().parent), socket.gethostname())
+    # A number without an entry in /etc/passwd has neither a name nor a folder.
+    with contextlib.suppress(KeyError, ImportError, OSError):
+        yield getpass.getuser()
+    with contextlib.suppress(RuntimeError):
+        yield str(Path.home())

@@ -5,7 +5,7 @@ account, and the table is made of it.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from seerd.commands.canary.expedition import CanaryResult
 from seerd.commands.canary.fleet import CanaryPlan
-from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
+from seerd.commands.canary.outcome import CHECKS, STEPS, WatchedLaunch, cap_usd
 from seerd.commands.canary.redaction import redacted
 from seerd.errors import UsageError
 from seerd.planning.cloud_times import VERSION, KeptTimes
@@ -28,13 +28,13 @@ WIDEST = max(map(len, CHECKS))
 
 
 def report_json(
-    plan: CanaryPlan, result: CanaryResult, at: float, names: Iterable[str]
+    plan: CanaryPlan, result: CanaryResult, at: float, names: Collection[str]
 ) -> dict[str, Any]:
     """Return what `seerd canary --json` prints. `names`: what must not be in it."""
-    results, secret = [one.result for one in result.outcomes], tuple(names)
+    results = [one.result for one in result.outcomes]
 
     def clean(text: str) -> str | None:
-        return redacted(text, secret) or None
+        return redacted(text, names) or None
 
     # Only these texts are others' words. What AWS itself has named, the region and the types,
     # identifies nobody, and is wanted.
@@ -63,8 +63,8 @@ def report_json(
             for one in result.outcomes
         ],
         "launches": [
-            _launch(kind, moments) | {"end": clean(moments.reason)}
-            for kind, moments in result.launches
+            _launch(kind, launch) | {"end": clean(launch.reason)}
+            for kind, launch in result.launches
         ],
     }
 
@@ -82,21 +82,13 @@ def write_report(home: Path, run: str, report: dict[str, Any]) -> Path:
     return path
 
 
-def _launch(kind: str, moments: LaunchMoments) -> dict[str, Any]:
-    def since(at: float | None, begin: float | None = moments.asked) -> float | None:
-        return None if at is None or begin is None else round(at - begin, 3)
+def _launch(kind: str, launch: WatchedLaunch) -> dict[str, Any]:
+    def between(begin: float | None, end: float | None) -> float | None:
+        return None if begin is None or end is None else round(end - begin, 3)
 
-    return {
-        "instance_type": kind,
-        "answered_s": since(moments.answered),
-        "pending_s": since(moments.pending),
-        "running_s": since(moments.running),
-        "address_s": since(moments.address),
-        "port_s": since(moments.port),
-        "login_s": since(moments.login),
-        "agent_s": since(moments.agent),
-        "shutting_down_s": since(moments.gone, moments.ending),
-    }
+    steps = {f"{name}_s": between(launch.asked, getattr(launch, name)) for _, name in STEPS}
+    shutting_down_s = between(launch.ending, launch.gone)
+    return {"instance_type": kind, **steps, "shutting_down_s": shutting_down_s}
 
 
 def canary_view(report: dict[str, Any]) -> RenderableType:
@@ -118,12 +110,12 @@ def canary_view(report: dict[str, Any]) -> RenderableType:
 
 def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTimes]:
     """Return the times that plans use from now on, for each type that came far enough."""
-    found = []
+    kept = []
     for kind in dict.fromkeys(kind for kind, _ in result.launches):
         ready = [m for name, m in result.launches if name == kind and m.agent and m.running]
         import_s = _import_s(plan, result, kind)
         if ready and import_s is not None:
-            found.append(
+            kept.append(
                 KeptTimes(
                     version=VERSION,
                     region=plan.cluster.region or "",
@@ -134,7 +126,7 @@ def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTi
                     release_s=tuple(result.release),
                 )
             )
-    return found
+    return kept
 
 
 def _import_s(plan: CanaryPlan, result: CanaryResult, kind: str) -> float | None:

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 
 from seerd.agent.protocol import Ask
 from seerd.agent.remote_store import LARGE
+from seerd.commands.canary.fleet import PROVED, CanaryFleet
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import SeerdError
 from seerd.stores.base import slot_name
@@ -85,53 +84,38 @@ class TransferTry(msgspec.Struct, frozen=True):
     expired: bool = False  # whether the agent takes it for a URL whose time is over
 
 
-class Transfers(msgspec.Struct, frozen=True):
-    """The results of all transfers."""
-
-    put: TransferTry
-    parts: TransferTry
-    late: TransferTry
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """Where the objects of a canary are."""
-
-    address: str  # s3://bucket/prefix
-    run: str  # the canary's run
-    region: str  # the region of the bucket
-    until: float  # when the URLs end at the latest, wall clock, seconds since 1970
-    zip: str  # the checksum of the agent's zip
-    folder: Path  # a temporary folder on this machine
-
-
-async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[CheckOutcome]:
-    """Try everything, and leave nothing in the bucket. `run` runs a Python program on the instance
-    and returns its output. Raises `SeerdError` if nothing could be tried; then, and if it is
-    cancelled, `clean` is needed once the instance has ended.
+async def look(fleet: CanaryFleet) -> list[CheckOutcome]:
+    """Try everything, and leave nothing in the bucket. Raises `SeerdError` if nothing could be
+    tried; then, and if it is cancelled, `clean` is needed once the instance has ended.
     """
-    store = S3Store(shelf.address, shelf.run, shelf.until, shelf.region)
-    clients = Clients(shelf.region)
+    fleet.has_objects = True
+    store, clients = _store(fleet), Clients(fleet.cloud.region)
     try:
-        task = await _task(shelf, store, clients)
-        transfers = msgspec.json.decode(await run(f"TASK = {task!r}\n{PROGRAM}"), type=Transfers)
+        task = await _task(fleet, store, clients)
+        output = await fleet.run_program(PROVED, f"TASK = {task!r}\n{PROGRAM}", for_s=120.0)
+        tried = msgspec.json.decode(output, type=dict[str, TransferTry])
         outcomes = [
-            await _put(shelf, store, transfers.put),
-            await _parts(shelf, clients, transfers.parts),
-            late(transfers.late),
-            await _encryption(shelf, clients, transfers.put),
+            await _put(fleet, store, tried["put"]),
+            await _parts(fleet, clients, tried["parts"]),
+            late(tried["late"]),
+            await _encryption(fleet, clients, tried["put"]),
         ]
         await store.keep(TRIAL, [])
+        fleet.has_objects = False
         return outcomes
     finally:
         await asyncio.gather(store.close(), clients.close())
 
 
-async def clean(shelf: Shelf) -> None:
+def _store(fleet: CanaryFleet) -> S3Store:
+    return S3Store(fleet.cluster.store or "", fleet.run, fleet.hard_end, fleet.cloud.region)
+
+
+async def clean(fleet: CanaryFleet) -> None:
     """Delete what an interrupted program has left: twice, since an instance that is shutting down
     may still put something. Raises `SeerdError` for what cannot be deleted.
     """
-    store = S3Store(shelf.address, shelf.run, shelf.until, shelf.region)
+    store = _store(fleet)
     try:
         await store.keep(TRIAL, [])
         await asyncio.sleep(LATE_S)
@@ -140,21 +124,18 @@ async def clean(shelf: Shelf) -> None:
         await store.close()
 
 
-async def _task(shelf: Shelf, store: S3Store, clients: Clients) -> dict[str, Any]:
+async def _task(fleet: CanaryFleet, store: S3Store, clients: Clients) -> dict[str, Any]:
     grant = await store.presign(TRIAL, 1, 1, [])
     assert grant is not None
     first, second, third = grant.puts
     parts = await store.parts(Ask(TRIAL, 1, second.name, LARGE))
-    at = Address.parse(shelf.address)
-    with plain(f"nothing can be signed for {at}"):
-        client = await clients.of(shelf.region)
+    with plain(f"nothing can be signed for {fleet.cluster.store}"):
+        client = await clients.of(fleet.cloud.region)
         late = await client.generate_presigned_url(
-            "put_object",
-            Params={"Bucket": at.bucket, "Key": _key(shelf, third.name)},
-            ExpiresIn=LIFE_S,
+            "put_object", Params=_object(fleet, third.name), ExpiresIn=LIFE_S
         )
     return {
-        "zip": shelf.zip,
+        "zip": fleet.zip,
         "body": BODY.decode(),
         "put": first.data_url,
         "whole": second.data_url,
@@ -165,10 +146,10 @@ async def _task(shelf: Shelf, store: S3Store, clients: Clients) -> dict[str, Any
     }
 
 
-async def _put(shelf: Shelf, store: S3Store, tried: TransferTry) -> CheckOutcome:
+async def _put(fleet: CanaryFleet, store: S3Store, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return _refused("PUT", tried)
-    digest, to = hashlib.sha256(BODY).hexdigest(), shelf.folder / "put"
+    digest, to = hashlib.sha256(BODY).hexdigest(), fleet.folder / "put"
     try:
         await store.fetch(TRIAL, slot_name(1, 1), digest, to)
     except SeerdError as error:
@@ -177,11 +158,11 @@ async def _put(shelf: Shelf, store: S3Store, tried: TransferTry) -> CheckOutcome
     return CheckOutcome("PUT", "passed", text, tried.seconds)
 
 
-async def _parts(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
+async def _parts(fleet: CanaryFleet, clients: Clients, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return _refused("multipart", tried)
     try:
-        stored = await _stored(shelf, clients, slot_name(1, 2))
+        stored = await _stored(fleet, clients, slot_name(1, 2))
     except SeerdError as error:
         return CheckOutcome("multipart", "failed", f"it was put, and is not there: {error}")
     size = stored["ContentLength"]
@@ -196,22 +177,23 @@ async def _parts(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOut
 
 def late(tried: TransferTry) -> CheckOutcome:
     """Judge the use of a URL whose time was over."""
-    name, status = "expired URL", tried.status or None
+    outcome = _refused("expired URL", tried)
     if not tried.why:
-        return CheckOutcome(name, "failed", "S3 took what was put by it")
+        return replace(outcome, said="S3 took what was put by it")
     if not tried.status:
-        return CheckOutcome(name, "unknown", tried.why)
+        return replace(outcome, result="unknown")
     if not tried.expired:
-        why = f"{tried.why}; the agent does not take that for an expired URL"
-        return CheckOutcome(name, "failed", why, None, tried.code, status)
-    return CheckOutcome(name, "passed", tried.why, None, tried.code, status)
+        return replace(
+            outcome, said=f"{tried.why}; the agent does not take that for an expired URL"
+        )
+    return replace(outcome, result="passed")
 
 
-async def _encryption(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
+async def _encryption(fleet: CanaryFleet, clients: Clients, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return CheckOutcome("encryption", "unknown", "nothing could be put")
     try:
-        stored = await _stored(shelf, clients, slot_name(1, 1))
+        stored = await _stored(fleet, clients, slot_name(1, 1))
     except SeerdError as error:
         return CheckOutcome("encryption", "unknown", str(error))
     if not (how := stored.get("ServerSideEncryption")):
@@ -219,17 +201,17 @@ async def _encryption(shelf: Shelf, clients: Clients, tried: TransferTry) -> Che
     return CheckOutcome("encryption", "passed", f"the object is encrypted with {how}")
 
 
-async def _stored(shelf: Shelf, clients: Clients, name: str) -> dict[str, Any]:
+async def _stored(fleet: CanaryFleet, clients: Clients, name: str) -> dict[str, Any]:
     """Return what S3 reports of an object. Raises `StoreError`, `CloudError`."""
     with plain(f"{name} cannot be looked at"):
-        client = await clients.of(shelf.region)
-        bucket = Address.parse(shelf.address).bucket
-        head: dict[str, Any] = await client.head_object(Bucket=bucket, Key=_key(shelf, name))
+        client = await clients.of(fleet.cloud.region)
+        head: dict[str, Any] = await client.head_object(**_object(fleet, name))
         return head
 
 
-def _key(shelf: Shelf, name: str) -> str:
-    return Address.parse(shelf.address).key(shelf.run, TRIAL, f"{name}.pt")
+def _object(fleet: CanaryFleet, name: str) -> dict[str, str]:
+    at = Address.parse(fleet.cluster.store or "")
+    return {"Bucket": at.bucket, "Key": at.key(fleet.run, TRIAL, f"{name}.pt")}
 
 
 def _refused(check: str, tried: TransferTry) -> CheckOutcome:

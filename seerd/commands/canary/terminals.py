@@ -35,9 +35,6 @@ Statement = dict[str, Any]
 Environment = Mapping[str, str]
 
 
-# ------------------------------------------------------------ the doctor under the printed policy
-
-
 async def printed_policy(
     cloud: Cloud, arn: str, policy: Mapping[str, Any], doctor: Sequence[str]
 ) -> CheckOutcome:
@@ -51,18 +48,19 @@ async def printed_policy(
     except AwsError as error:
         if error.kind not in _REFUSALS:
             return CheckOutcome(name, "unknown", str(error))
-        said = (
+        text = (
             "these credentials cannot make a session that may do no more than the policy. "
             "Use a user or role that has nothing but the policy, and seerd doctor says the same; "
             f"AWS says: {error.said or error}"
         )
-        return CheckOutcome(name, "unknown", said, None, error.code, error.status or None)
+        return CheckOutcome(name, "unknown", text, None, error.code, error.status or None)
     try:
         answers = await asyncio.gather(*(_seerd(doctor, session) for session in sessions))
-        told = [json.loads(answer) for answer in answers]
+        reports = [json.loads(answer) for answer in answers]
     except (ProviderError, ValueError) as error:
         return CheckOutcome(name, "failed", f"the doctor gave no answer: {error}")
-    missing = missing_in_all([one["missing"] for one in told])
+    # what no part of the policy permits
+    missing = sorted(set.intersection(*(set(report["missing"]) for report in reports)))
     if not _ROLE.fullmatch(arn):
         # A federated user may ask nothing of IAM, whatever its policy says
         # (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
@@ -91,12 +89,6 @@ def written(statements: Sequence[Statement]) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": short}, separators=(",", ":"))
 
 
-def missing_in_all(missing: Sequence[Sequence[str]]) -> list[str]:
-    """Return what no part of a policy permits."""
-    sets = [set(one) for one in missing]
-    return sorted(set.intersection(*sets)) if sets else []
-
-
 async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> Environment:
     """Make a session of these credentials that may do no more than this: of a user's a federated
     user, of a role's the same role. Raises `AwsError`.
@@ -113,33 +105,25 @@ async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> 
     return _environment(answer["Credentials"], cloud.region)
 
 
-# ------------------------------------------------------------ a second terminal
-
-
 async def sweep(cloud: Cloud, instance: str, home: str) -> list[CheckOutcome]:
     """Have another process look for what was left, in a home without runs, and judge whether it
     finds this instance. It ends nothing.
     """
-    fresh, source = await _fresh(cloud)
-    words = ["sweep", "--dry-run", "--json", "--region", cloud.region, "--home", home]
-    try:
-        found = json.loads(await _seerd(words, fresh))["found"]
-    except (ProviderError, ValueError, KeyError) as error:
-        return [CheckOutcome("sweep", "failed", f"it gave no answer: {error}")]
-    mine = [one for one in found if one["id"] == instance]
-    if not mine:
-        said = f"it did not find the instance, with {source}: the owner's tag is another one"
-        return [CheckOutcome("sweep", "failed", said)]
-    return [CheckOutcome("sweep", "passed", f"it found the instance, with {source}")]
-
-
-async def _fresh(cloud: Cloud) -> tuple[Environment, str]:
-    """Return the environment of a process with fresh credentials, and what these are."""
     try:
         answer = await cloud.once("sts", "get_session_token", DurationSeconds=SESSION_S)
+        fresh, source = _environment(answer["Credentials"], cloud.region), "a session of its own"
     except AwsError:  # credentials of a session cannot; what makes them makes others
-        return {"AWS_DEFAULT_REGION": cloud.region}, "credentials as any AWS tool gets them"
-    return _environment(answer["Credentials"], cloud.region), "a session of its own"
+        fresh = {"AWS_DEFAULT_REGION": cloud.region}
+        source = "credentials as any AWS tool gets them"
+    words = ["sweep", "--dry-run", "--json", "--region", cloud.region, "--home", home]
+    try:
+        instances = json.loads(await _seerd(words, fresh))["found"]
+    except (ProviderError, ValueError, KeyError) as error:
+        return [CheckOutcome("sweep", "failed", f"it gave no answer: {error}")]
+    if instance not in [one["id"] for one in instances]:
+        text = f"it did not find the instance, with {source}: the owner's tag is another one"
+        return [CheckOutcome("sweep", "failed", text)]
+    return [CheckOutcome("sweep", "passed", f"it found the instance, with {source}")]
 
 
 def _environment(credentials: Mapping[str, Any], region: str) -> Environment:
@@ -167,14 +151,14 @@ async def _seerd(words: Sequence[str], environment: Environment) -> str:
     )
     try:
         async with asyncio.timeout(PATIENCE_S):
-            out, said = await process.communicate()
+            output, errors = await process.communicate()
     except TimeoutError:
         raise ProviderError(f"seerd {words[0]} took longer than {PATIENCE_S:.0f}s") from None
     finally:
         await _ended(process)
-    if not out.strip():
-        raise ProviderError(said.decode(errors="replace").strip()[-400:] or "nothing was said")
-    return out.decode()
+    if not output.strip():
+        raise ProviderError(errors.decode(errors="replace").strip()[-400:] or "nothing was said")
+    return output.decode()
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

@@ -34,40 +34,39 @@ def init(what: Path) -> None:
     """Write a spec for the script `what`, or a spec and a script into the folder `what`. Raises
     `UsageError` if that is not possible.
     """
-    if what.suffix == ".py" or what.is_file():
-        _for_script(what)
+    is_script = what.suffix == ".py" or what.is_file()
+    spec = what.with_name(SPEC) if is_script else what / SPEC
+    if spec.exists():
+        raise UsageError(f"{spec} is there already, and is not overwritten")
+    if is_script:
+        _for_script(what, spec)
     else:
-        _to_begin_with(what)
+        _to_begin_with(what, spec)
 
 
-def _for_script(script: Path) -> None:
-    spec, folder = script.with_name(SPEC), script.absolute().parent
+def _for_script(script: Path, spec: Path) -> None:
+    folder = script.absolute().parent
     try:
         facts = read(script)
     except (OSError, RecursionError, ValueError) as error:
         raise UsageError(f"{script} cannot be read: {getattr(error, 'strerror', error)}") from error
     except SyntaxError as error:
         raise UsageError(f"{script} is no Python: line {error.lineno}, {error.msg}") from error
-    source = folder.joinpath(*[".."] * facts.up)
-    follow = links_out(source, default_home(), CopyTerms(), refuse=False)
-    made = written(script.name, facts, _python_lines(folder), follow)
+    follow = links_out(folder / facts.above, default_home(), CopyTerms(), refuse=False)
+    text, missing = written(script.name, facts, _python_lines(folder), follow)
     try:
         with spec.open("x", encoding="utf-8") as out:
-            out.write(made.text)
-    except FileExistsError:
-        raise UsageError(f"{spec} is there already, and is not overwritten") from None
+            out.write(text)
     except OSError as error:
         raise UsageError(f"{spec} cannot be written: {error.strerror}") from error
     print(f"{spec}: written for {script.name}; look at what is marked as a guess")
-    for one in made.missing:
-        print(f"to do: {one}")
+    for todo in missing:
+        print(f"to do: {todo}")
     print(f"next: seerd plan {spec}, then seerd run {spec}")
 
 
-def _to_begin_with(folder: Path) -> None:
-    here, script, spec = Path(__file__).parent, folder / "train.py", folder / SPEC
-    if spec.exists():
-        raise UsageError(f"{spec} is there already, and is not overwritten")
+def _to_begin_with(folder: Path, spec: Path) -> None:
+    here, script = Path(__file__).parent, folder / "train.py"
     if script.exists():
         hint = f"for a script of yours: seerd init {script}"
         raise UsageError(f"{script} is there already, and is not overwritten; {hint}")

@@ -1,13 +1,13 @@
 """The options of a training script, whichever library reads them. A library is a line of a table:
-it declares options by calls (`CALLS`) or makes them of a signature (`SIGNATURES`). A script without
-either may still take `--name=value` for its globals, or `name=value` for its configuration.
+it declares options by calls (`CALLS`) or makes them of a signature (`SIGNATURES`).
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator
+import string
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ DEFINES = "DEFINE_"  # how the name of such a call begins in absl
 PARSERS = ("HfArgumentParser", "TrlParser")
 # what stands for a default in a signature, with the default inside
 FORMS = ("Option", "Argument", "field")
+OF_PERCENT = re.compile(r"%(?:\(\w+\))?[-#0 +]*(\*|\d*)(?:\.\d+)?[diouxXeEfFgGrsa]")
 
 
 class Signature(NamedTuple):
@@ -87,31 +88,52 @@ class ScriptOption:
 
 def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOption]:
     """Return the options of a script and its own modules, which import these packages."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = walked(trees)
     command = command_of(nodes)
-    of_others = [node for name, node in _commands(nodes).items() if name != command]
-    not_ours = {id(part) for node in of_others for part in ast.walk(node)}
+    of_others = walked(node for name, node in _commands(nodes).items() if name != command)
+    not_ours = set(map(id, of_others))
     nodes = [node for node in nodes if id(node) not in not_ours]
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    calls = calls_in(nodes)
     others = {made for made, name in _made(nodes, "add_parser") if name != command}
-    found = [one for call in calls if owner_of(call) not in others for one in declared(call)]
+    options = [one for call in calls if owner_of(call) not in others for one in declared(call)]
     for group, _ in _made(nodes, "add_mutually_exclusive_group"):
         flags = [one.flag for call in calls if owner_of(call) == group for one in declared(call)]
-        found.append(ScriptOption(" or ".join(flags), required=True))
+        options.append(ScriptOption(" or ".join(flags), required=True))
     defined = {node.name: node for node in nodes if isinstance(node, DEFINITIONS)}
     for library, style in SIGNATURES.items():
         if library in modules:
-            found += _of_signatures(nodes, defined, style)
-    found += _of_lightning(calls, defined)
-    found = _as_required(found, calls) or [*_overrides(nodes), *_globals(nodes)]
-    return list({one.name: one for one in reversed(found)}.values())[::-1]
+            options += _of_signatures(nodes, defined, style)
+    options += _of_lightning(calls, defined)
+    marks = [call.args[0] for call in calls if called(call).startswith("mark_flag") and call.args]
+    marked = str([value_of(one) for one in marks])  # by absl's `mark_flags_as_required`
+    options = [replace(one, required=True) if repr(one.name) in marked else one for one in options]
+    return by_name(options or [*_overrides(nodes), *_globals(nodes)])
 
 
-def command_of(nodes: Iterable[ast.AST]) -> str:
+def by_name(options: list[ScriptOption]) -> list[ScriptOption]:
+    """Return the first option of each name."""
+    return list({one.name: one for one in reversed(options)}.values())[::-1]
+
+
+def walked(trees: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return all nodes of these trees."""
+    return [node for tree in trees for node in ast.walk(tree)]
+
+
+def calls_in(nodes: Iterable[ast.AST]) -> list[ast.Call]:
+    """Return the calls among these nodes."""
+    return [node for node in nodes if isinstance(node, ast.Call)]
+
+
+def keywords_of(call: ast.Call) -> dict[str, ast.expr]:
+    """Return the arguments that a call gives by name."""
+    return {one.arg: one.value for one in call.keywords if one.arg}
+
+
+def command_of(nodes: list[ast.AST]) -> str:
     """Return which command of a script with several trains; empty if it has none."""
-    nodes = list(nodes)
-    calls = {called(node) for node in nodes if isinstance(node, ast.Call)}
-    parsers = _made(nodes, "add_parser") if "add_subparsers" in calls else ()
+    has_commands = any(called(call) == "add_subparsers" for call in calls_in(nodes))
+    parsers = _made(nodes, "add_parser") if has_commands else ()
     names = [*(name for _, name in parsers), *_commands(nodes)]
     return next((name for name in names if re.search("train|fit|tune", name)), "".join(names[:1]))
 
@@ -139,13 +161,29 @@ def _made(nodes: Iterable[ast.AST], maker: str) -> Iterator[tuple[str, str]]:
     A group of options counts if one of them is needed.
     """
     for node in nodes:
-        if isinstance(node, ast.Assign) and called(node.value) == maker:
-            call = node.value
-            keywords = call.keywords  # type: ignore[attr-defined]
-            given = {one.arg: value_of(one.value) for one in keywords}
-            if given.get("required", maker == "add_parser"):
-                names = [value_of(one) for one in call.args[:1]]  # type: ignore[attr-defined]
-                yield ast.unparse(node.targets[0]), str([*names, ""][0])
+        match node:
+            case ast.Assign([target, *_], ast.Call(_, args) as call) if called(call) == maker:
+                required = keywords_of(call).get("required")
+                if value_of(required) if required else maker == "add_parser":
+                    yield ast.unparse(target), str(value_of(args[0]) if args else "")
+
+
+def by_percent(template: str, show: Callable[[str], str]) -> str:
+    """Fill a template as `%` does; `show` writes a value by its width."""
+    return OF_PERCENT.sub(lambda place: show(place[1]), template).replace("%%", "%")
+
+
+def by_format(template: str, show: Callable[[str, str], str]) -> str:
+    """Fill a template as `format` does; `show` writes a value by its key and format. Return empty
+    if it is none.
+    """
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError:
+        return ""
+    return "".join(
+        text + ("" if key is None else show(key, form or "")) for text, key, form, _ in parts
+    )
 
 
 def owner_of(call: ast.Call) -> str:
@@ -174,7 +212,7 @@ def value_of(node: ast.expr | None) -> Any:
 
 def declared(call: ast.Call) -> Iterator[ScriptOption]:
     """Yield the option that a call declares, if it does."""
-    given = {one.arg: one.value for one in call.keywords if one.arg}
+    given = keywords_of(call)
     if called(call) in CALLS and isinstance(call.func, ast.Attribute):
         texts = [value for one in call.args if isinstance(value := value_of(one), str)]
         flag = max(texts, key=lambda text: (text.startswith("--"), text[:1] == "-"), default="")
@@ -231,24 +269,16 @@ def _kind(node: ast.expr | None) -> str:
     return "" if node is None else (called(node) or str(value_of(node) or ""))
 
 
-def _as_required(found: list[ScriptOption], calls: list[ast.Call]) -> list[ScriptOption]:
-    """Mark what absl's `mark_flags_as_required` names."""
-    marks = [call.args[0] for call in calls if called(call).startswith("mark_flag") and call.args]
-    named = str([value_of(one) for one in marks])
-    return [replace(one, required=True) if repr(one.name) in named else one for one in found]
-
-
-def given_to(makers: Collection[str], nodes: Iterable[ast.AST]) -> list[str]:
+def given_to(makers: Collection[str], nodes: list[ast.AST]) -> list[str]:
     """Return the names of the functions and classes that calls of `makers` are given, alone or in a
     tuple, which may have a name.
     """
-    nodes = list(nodes)
     named = {
         called(node.targets[0]): node.value
         for node in nodes
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple | ast.List)
     }
-    calls = [node for node in nodes if isinstance(node, ast.Call) and called(node) in makers]
+    calls = [call for call in calls_in(nodes) if called(call) in makers]
     first = [named.get(called(one), one) for call in calls for one in call.args[:1]]
     return [called(part) for one in first for part in getattr(one, "elts", [one])]
 
@@ -274,8 +304,7 @@ def _of_lightning(calls: list[ast.Call], defined: dict[str, Any]) -> Iterator[Sc
     for call in calls:
         if called(call).endswith("LightningCLI"):
             yield ScriptOption("--trainer.max_epochs", "int", 1000)
-            given: dict[str | None, ast.expr] = {one.arg: one.value for one in call.keywords}
-            given.update(zip(OF_LIGHTNING, call.args, strict=False))
+            given = keywords_of(call) | dict(zip(OF_LIGHTNING, call.args, strict=False))
             for name, begin in OF_LIGHTNING.items():
                 if name in given and called(given[name]) in defined:
                     yield from _fields(defined[called(given[name])], defined, style, begin)
@@ -320,7 +349,7 @@ def _field(
 ) -> Iterator[ScriptOption]:
     given: dict[str, ast.expr] = {"default": default} if default is not None else {}
     if isinstance(default, ast.Call) and called(default) in FORMS:
-        given = {one.arg: one.value for one in default.keywords if one.arg}
+        given = keywords_of(default)
         if default.args and value_of(default.args[0]) is not Ellipsis:
             given["default"] = default.args[0]
         if isinstance(about := value_of(given.get("metadata")), dict) and "help" in about:
@@ -339,17 +368,15 @@ def _globals(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
     """Yield the globals of a script that runs another file over them, which sets them from
     `--name=value`.
     """
-    runs_over = any(
-        isinstance(node, ast.Call) and called(node) == "exec" and "open(" in ast.unparse(node)
-        for node in nodes
-    )
-    for tree in nodes if runs_over else ():
-        for node in tree.body if isinstance(tree, ast.Module) else ():
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                value = value_of(node.value)
-                if isinstance(value, bool | int | float | str):
-                    kind = "choice" if isinstance(value, bool) else type(value).__name__
-                    yield ScriptOption(f"--{node.targets[0].id}=", kind, value)
+    execs = [call for call in calls_in(nodes) if called(call) == "exec"]
+    if not any("open(" in ast.unparse(call) for call in execs):
+        return
+    for node in [one for tree in nodes if isinstance(tree, ast.Module) for one in tree.body]:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value = value_of(node.value)
+            if isinstance(value, bool | int | float | str):
+                kind = "choice" if isinstance(value, bool) else type(value).__name__
+                yield ScriptOption(f"--{node.targets[0].id}=", kind, value)
 
 
 def _overrides(nodes: list[ast.AST]) -> Iterator[ScriptOption]:

@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import ast
 import re
-import string
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from seerd.agent.patterns import NUMBER_PLACE, NumberPattern
-from seerd.commands.init.options import called, value_of
+from seerd.commands.init.options import (
+    OF_PERCENT,
+    by_format,
+    by_percent,
+    called,
+    calls_in,
+    keywords_of,
+    value_of,
+)
 
 # Words that name a metric, the likeliest goal first.
 METRICS = (
@@ -30,7 +36,6 @@ TESTED = re.compile(r"(?<![a-z])(?:val|test|eval|dev)", re.IGNORECASE)
 WORDS_BEFORE = re.compile(r"(['\"]?[A-Za-z_][\w/@ ]*?)([^\w\n]{1,6})$")
 # the end of a metric's name that no value follows
 NO_METRIC = re.compile(r"\b(?:with|in|mixed|half) precision\W+$|ERROR\W+$|,\s*$")
-OF_PERCENT = re.compile(r"%(?:\(\w+\))?[-#0 +]*(\*|\d*)(?:\.\d+)?[diouxXeEfFgGrsa]")
 PADDED = re.compile(r"[ <>^+=-]?[1-9]\d*")
 MANY = 3  # with so many values before a metric, its line rather shows how a pass goes on
 FIELD = "\0"  # stands for a value in a line, after two spaces where it may be padded
@@ -39,15 +44,13 @@ OF_TABLE = "'accuracy': "  # what a table of metrics is assumed to print
 TABLE = re.compile(r"(?:metric|result|score)s?$")  # names of tables of metrics
 
 
-class TrainingLoop(NamedTuple):
-    """A training loop of a library, which prints by itself."""
-
-    modules: tuple[str, ...]  # modules of the library
-    call: str  # what starts it
-    pattern: str  # what reads a metric from its lines; `{}` is the metric's name
-    unnamed: str = "loss"  # the metric's name where none is named
-
-
+# Training loops of libraries, which print by themselves: modules, what starts it, what reads a
+# metric from its lines, and the metric's name where none is named.
+LOOPS = (
+    ({"keras", "tensorflow"}, "fit", "val_{}: ", "loss"),
+    ({"xgboost"}, "train", r"eval\S*-{}:", r"\w+"),
+    ({"lightgbm"}, "train", r"'s {}: ", r"\w+"),
+)
 # what names the metric of such a loop, as `ast.unparse` writes it
 OF_LOOP = re.compile(r"\b(?:metrics?|eval_metric)'?[=:] ?\[?'(\w+)'")
 
@@ -70,15 +73,6 @@ class PrintedMetric:
         """Whether more or less of it is better, by its name."""
         found = NAMED.search(self.name)
         return "min" if found and found[1].lower() in LESS_IS_BETTER else "max"
-
-
-LOOPS = (
-    TrainingLoop(("keras", "tensorflow"), "fit", "val_{}: "),
-    TrainingLoop(("xgboost",), "train", r"eval\S*-{}:", r"\w+"),
-    TrainingLoop(("lightgbm",), "train", r"'s {}: ", r"\w+"),
-)
-# what transformers' Trainer prints when it evaluates
-TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER_PLACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +98,22 @@ def metrics_of(lines: list[PrintedLine]) -> list[PrintedMetric]:
 
 def metrics_of_loops(tree: ast.Module, modules: set[str]) -> Iterator[PrintedMetric]:
     """Yield what training loops of libraries print."""
-    calls = {called(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    calls = {called(call) for call in calls_in(ast.walk(tree))}
     if modules & {"transformers", "trl"} and any(one.endswith("Trainer") for one in calls):
-        yield TRAINER
+        yield PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER_PLACE)
     named = OF_LOOP.search(ast.unparse(tree))
-    for loop in LOOPS:
-        if modules & set(loop.modules) and loop.call in calls:
-            pattern = loop.pattern.format(named[1] if named else loop.unnamed) + NUMBER_PLACE
-            yield PrintedMetric(f"val_{named[1] if named else 'loss'}", pattern)
+    for libraries, call, pattern, unnamed in LOOPS:
+        if modules & libraries and call in calls:
+            reads = pattern.format(named[1] if named else unnamed) + NUMBER_PLACE
+            yield PrintedMetric(f"val_{named[1] if named else 'loss'}", reads)
 
 
-def logged_of(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of the metrics that a module of Lightning's logs."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.log" and node.args:
-            name = value_of(node.args[0])
-            if isinstance(name, str) and NAMED.search(name):
-                yield name
+def logged_by(calls: list[ast.Call]) -> Iterator[str]:
+    """Yield the names of the metrics that modules of Lightning's log."""
+    for call in calls:
+        name = value_of(call.args[0]) if call.args else None
+        if ast.unparse(call.func) == "self.log" and isinstance(name, str) and NAMED.search(name):
+            yield name
 
 
 def lines_of(tree: ast.Module) -> list[PrintedLine]:
@@ -144,10 +137,11 @@ def _said(call: ast.Call, function: str) -> Iterator[PrintedLine]:
     shown = name in PRINTS or (name == "log" and isinstance(call.func, ast.Name))
     template = value_of(call.args[0]) if len(call.args) > 1 else None
     if name == "set_postfix":
-        for one in call.keywords:
-            yield PrintedLine(f"{one.arg}={FIELD}", function, shown=False)
+        for key in keywords_of(call):
+            yield PrintedLine(f"{key}={FIELD}", function, shown=False)
     elif isinstance(template, str) and name != "print" and OF_PERCENT.search(template):
-        yield from _each(_by_percent(template), function, shown=shown)  # logging's own
+        text = by_percent(template, _field)  # logging fills it
+        yield from _each(text, function, shown=shown)
     else:
         texts = [_text(one) or (_plain(one) if shown else "") for one in call.args]
         yield from _each(" ".join(texts), function, shown=shown)
@@ -177,19 +171,13 @@ def _text(node: ast.expr) -> str:
         return "".join(map(_part, node.values))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
         left = value_of(node.left)
-        return _by_percent(left) if isinstance(left, str) else ""
+        return by_percent(left, _field) if isinstance(left, str) else ""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         text = "".join(_text(one) or _plain(one) for one in (node.left, node.right))
         return text if text.strip(FIELD) else ""
     if isinstance(node, ast.Call) and called(node) == "format":
-        inside = value_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
-        try:
-            parsed = list(string.Formatter().parse(inside if isinstance(inside, str) else ""))
-        except ValueError:
-            return ""
-        return "".join(
-            text + ("" if name is None else _field(spec or "")) for text, name, spec, _ in parsed
-        )
+        template = value_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        return by_format(str(template or ""), lambda _, form: _field(form))
     return ""
 
 
@@ -198,10 +186,6 @@ def _part(node: ast.expr) -> str:
         return str(value_of(node))
     spec = "" if node.format_spec is None else _text(node.format_spec)
     return _plain(node.value) if not spec else _field(spec)
-
-
-def _by_percent(text: str) -> str:
-    return OF_PERCENT.sub(lambda found: _field(found[1]), text).replace("%%", "%")
 
 
 def _field(spec: str) -> str:
@@ -214,12 +198,11 @@ def _of_meters(tree: ast.Module) -> Iterator[PrintedLine]:
     """
     nodes = list(ast.walk(tree))
     summary = any(isinstance(node, ast.Constant) and node.value == " *" for node in nodes)
-    for node in nodes:
-        if isinstance(node, ast.Call) and called(node).endswith("Meter") and node.args:
-            name = value_of(node.args[0])
-            if isinstance(name, str):
-                yield PrintedLine(f"{name}  {FIELD} ({FIELD})", "train", shown=True)
-            if isinstance(name, str) and summary:
+    for call in calls_in(nodes):
+        name = value_of(call.args[0]) if call.args else None
+        if called(call).endswith("Meter") and isinstance(name, str):
+            yield PrintedLine(f"{name}  {FIELD} ({FIELD})", "train", shown=True)
+            if summary:
                 yield PrintedLine(f" * {name} {FIELD}", "validate", shown=True)
 
 

@@ -5,27 +5,34 @@ loop it has. The script and its own modules are read, never run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from seerd.commands.init.configs import config_of_hydra, options_of_yaml, other_options
-from seerd.commands.init.guessing import tuned_of
+from seerd.commands.init.hyperparameters import (
+    config_of_hydra,
+    options_of_yaml,
+    other_options,
+    tuned_of,
+)
 from seerd.commands.init.options import (
     DEFINITIONS,
     PARSERS,
     ScriptOption,
     called,
+    calls_in,
     command_of,
     given_to,
+    keywords_of,
     options_of,
     value_of,
+    walked,
 )
 from seerd.commands.init.printing import (
     PrintedMetric,
     lines_of,
-    logged_of,
+    logged_by,
     metrics_of,
     metrics_of_loops,
 )
@@ -78,7 +85,8 @@ class ScriptFacts:
     unread: list[str] = field(default_factory=list)
     # lines that no trial can run: of a notebook, and those that wait for an answer
     stops: list[str] = field(default_factory=list)
-    up: int = 0  # how many folders above the script its modules and its configuration lie
+    # the way to the folder above the script in which its modules and configuration lie; empty: none
+    above: str = ""
 
     @property
     def by_options(self) -> bool:
@@ -113,24 +121,25 @@ def read(script: Path) -> ScriptFacts:
         except (OSError, ValueError, SyntaxError):
             continue  # the script may never come to it
         up = max(up, roots.index(root))
-    config = config_of_hydra(ast.walk(trees[0]), roots)
-    facts = facts_of(reached(trees), list(options_of_yaml(config)) if config else [])
+    config = config_of_hydra(trees[0], roots)
+    facts = _facts(_reached(trees), list(options_of_yaml(config)) if config else [])
     while config and not config.is_relative_to(script.parents[up]):
         up += 1
-    return replace(facts, up=up)
+    return replace(facts, above="/".join([".."] * up))
 
 
-def facts_of(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFacts:
+def _facts(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFacts:
     """Return what a script shows: its tree, those of its own modules, and Hydra's options."""
     imported = {name for tree in trees for name in _imports(tree)}
     modules = {name.partition(".")[0] for name in imported}
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    nodes = walked(trees)
+    calls = calls_in(nodes)
     options = of_hydra or options_of(trees, modules)
     frameworks = {FRAMEWORKS[name] for name in modules & set(FRAMEWORKS)}
     parses = any(name.endswith(PARSERS) for name in imported)
     options += OF_TRAINER if parses else []
     if not tuned_of(options) and (options or not frameworks) and "hydra" not in modules:
-        options += other_options(list(ast.walk(trees[0])))
+        options += other_options(walked(trees[:1]))
     lines = [lines_of(tree) for tree in trees]
     printed = [*metrics_of_loops(trees[0], modules), *metrics_of(lines[0])]
     saves = saves_of(trees[:1], options)
@@ -142,32 +151,25 @@ def facts_of(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFac
         options=options,
         printed=printed or metrics_of([line for one in lines[1:] for line in one]),
         saves=saves,
-        again=_again(trees, options),
+        again=_again(nodes, options),
         frameworks=frameworks,
-        unread=_unread(trees),
+        unread=_unread(nodes),
         stops=list(_stops(trees[0])),
         distributed=any(name.startswith(DISTRIBUTED) for name in imported)
         and not any(called(call) == "spawn" for call in calls),
-        given=_given(trees, modules, parses=parses),
+        given=_given(nodes, modules, parses=parses),
         hydra="hydra" in modules,
-        logged=[
-            PrintedMetric(name, "")
-            for tree in trees
-            for name in logged_of(tree)
-            if "train" not in name
-        ],
+        logged=[PrintedMetric(name, "") for name in logged_by(calls) if "train" not in name],
     )
 
 
-def _given(trees: list[ast.Module], modules: set[str], *, parses: bool) -> list[str]:
+def _given(nodes: list[ast.AST], modules: set[str], *, parses: bool) -> list[str]:
     """Return the arguments that it always needs: the command that trains, what keeps Hydra in the
     attempt's folder, or has transformers' Trainer train, evaluate and save.
     """
-    nodes = [node for tree in trees for node in ast.walk(tree)]
     given = [command] if (command := command_of(nodes)) else []
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    for call in [one for one in calls if called(one).endswith("LightningCLI")]:
-        given += [] if any(one.arg == "run" for one in call.keywords) else ["fit"]
+    clis = [call for call in calls_in(nodes) if called(call).endswith("LightningCLI")]
+    given += ["fit" for call in clis if "run" not in keywords_of(call)]
     if "hydra" in modules:
         given.append("hydra.run.dir=.")
     if parses:
@@ -187,49 +189,43 @@ def _roots(folder: Path) -> list[Path]:
     return above[: len(list(packages)) + 1]
 
 
-def reached(trees: list[ast.Module]) -> list[ast.Module]:
+def _reached(trees: list[ast.Module]) -> list[ast.Module]:
     """Return the script's tree, and of its modules what it uses: functions and classes that it
     names, or that those name.
     """
     own = {one.name for one in trees[0].body if isinstance(one, DEFINITIONS)}
-    rest = [
-        [node for node in tree.body if not _is_main(node) and getattr(node, "name", "") not in own]
-        for tree in trees[1:]
-    ]
-    names, left = _names(trees[0]), [node for body in rest for node in body]
+    left: list[ast.stmt] = []
+    for node in [node for tree in trees[1:] for node in tree.body]:
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        if not is_main and getattr(node, "name", "") not in own:
+            left.append(node)
+    used, names = set(), _names(trees[:1])
     while taken := [
         node for node in left if not isinstance(node, DEFINITIONS) or node.name in names
     ]:
         left = [node for node in left if node not in taken]
-        names |= {name for node in taken for name in _names(node)}
-    return [
-        trees[0],
-        *(ast.Module([node for node in body if node not in left], []) for body in rest),
-    ]
+        used.update(taken)
+        names |= _names(taken)
+    modules = ([node for node in tree.body if node in used] for tree in trees[1:])
+    return [trees[0], *(ast.Module(body, []) for body in modules)]
 
 
-def _names(tree: ast.AST) -> set[str]:
-    nodes = list(ast.walk(tree))
-    return {called(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
-
-
-def _is_main(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+def _names(trees: Iterable[ast.AST]) -> set[str]:
+    return {called(node) for node in walked(trees) if isinstance(node, ast.Name | ast.Attribute)}
 
 
 def _stops(script: ast.Module) -> Iterator[str]:
+    calls = calls_in(ast.walk(script))
     for name, what in STOPS.items():
-        nodes = [node for node in ast.walk(script) if isinstance(node, ast.Call)]
-        lines = sorted({node.lineno for node in nodes if getattr(node.func, "id", "") == name})
+        lines = sorted({call.lineno for call in calls if getattr(call.func, "id", "") == name})
         if lines:
             yield f"line {', '.join(map(str, lines))}: {what}"
 
 
-def _unread(trees: list[ast.Module]) -> list[str]:
+def _unread(nodes: list[ast.AST]) -> list[str]:
     """Return the classes that a parser is made of and that are in none of these modules, but for
     those whose options are known.
     """
-    nodes = [node for tree in trees for node in ast.walk(tree)]
     defined = {node.name for node in nodes if isinstance(node, DEFINITIONS)}
     named = {*given_to(PARSERS, nodes)} - defined
     return sorted(name for name in named if name and not name.endswith("TrainingArguments"))
@@ -260,15 +256,14 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield from (node.module, *(f"{node.module}.{one.name}" for one in node.names))
 
 
-def _again(trees: list[ast.Module], options: list[ScriptOption]) -> list[str]:
+def _again(nodes: list[ast.AST], options: list[ScriptOption]) -> list[str]:
     """Return the arguments with which a script goes on from a checkpoint."""
     for option in options:
         if option.word in RESUMES and option.choices == ():
             return option.arguments("{checkpoint}")
     compared = {
         called(node.left)
-        for tree in trees
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Compare) and value_of(node.comparators[0]) == "resume"
         if not isinstance(node.left, ast.Call)
     }

@@ -6,13 +6,20 @@ from __future__ import annotations
 
 import ast
 import re
-import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
-from seerd.commands.init.options import ScriptOption, called, declared, value_of
+from seerd.commands.init.options import (
+    ScriptOption,
+    by_format,
+    by_percent,
+    called,
+    declared,
+    keywords_of,
+    value_of,
+    walked,
+)
 
 # last names of calls that save
 SAVES = re.compile(
@@ -71,53 +78,47 @@ def given_folder(option: ScriptOption) -> bool:
 def saves_of(trees: list[ast.Module], options: list[ScriptOption]) -> Saves:
     """Return where a script, with its own modules, saves."""
     values = NamedValues(trees, options)
-    nodes = [row for tree in trees for row in _placed(tree, "", looped=False)]
-    again = {called(node) for node, _, looped in nodes if isinstance(node, ast.Call) and looped}
+    calls = [row for tree in trees for row in _calls(tree, "", looped=False)]
+    again = {called(call) for call, _, looped in calls if looped}
     for _ in range(OLDEST):  # functions that are called by those that a loop calls
-        again |= {
-            called(node)
-            for node, inside, _ in nodes
-            if isinstance(node, ast.Call)
-            if inside in again
-        }
-    found: dict[str, bool] = {}
+        again |= {called(call) for call, function, _ in calls if function in again}
+    often: dict[str, bool] = {}  # path -> whether it is saved more than once
     final: dict[str, str] = {}
     before: set[str] = set()
     after: dict[str, set[str]] = {}  # function -> what it has saved so far
-    for node, function, looped in nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        for path in _saved(node, values):
-            often = looped or function in again or called(node) in OFTEN or "*" in path
-            found[path] = found.get(path, False) or often
+    for call, function, looped in calls:
+        for path in _saved(call, values):
+            repeated = looped or function in again or called(call) in OFTEN or "*" in path
+            often[path] = often.get(path, False) or repeated
             after.setdefault(function, set()).add(path)
-        final |= dict(_renamed(node, values))
-        if LOADS.search(called(node)):
-            loaded = {values.path(one) for one in [*node.args[:1], *_owner(node)]}
+        if called(call) in ("replace", "rename", "move"):
+            ends = call.args if len(call.args) > 1 else [*_owner(call), *call.args]
+            moved = [path for one in ends[:2] if (path := values.path(one))]
+            if len(moved) > 1:
+                final[moved[0]] = moved[1]
+        if LOADS.search(called(call)):
+            loaded = {values.path(one) for one in [*call.args[:1], *_owner(call)]}
             before |= loaded - after.get(function, set())
-    found = {final.get(path, path): often for path, often in found.items()}
-    paths = sorted(
-        found,
-        key=lambda path: (
-            not found[path],
-            path.endswith(".json"),
-            not LATEST.search(path),
-            "step" in path,
-        ),
-    )
-    at_end = bool(paths) and not any(found.values())
+    often = {final.get(path, path): repeated for path, repeated in often.items()}
+
+    def unlikely(path: str) -> tuple[bool, ...]:
+        return not often[path], path.endswith(".json"), not LATEST.search(path), "step" in path
+
+    paths = sorted(often, key=unlikely)
+    at_end = bool(paths) and not any(often.values())
     return Saves(paths, at_end=at_end, resumes=bool(before & set(paths[:1])))
 
 
-def _placed(node: ast.AST, function: str, *, looped: bool) -> Iterator[tuple[ast.AST, str, bool]]:
-    """Yield all nodes, with the function that each is in, and whether a loop repeats it there."""
+def _calls(node: ast.AST, function: str, *, looped: bool) -> Iterator[tuple[ast.Call, str, bool]]:
+    """Yield all calls, with the function that each is in, and whether a loop repeats it there."""
     for child in ast.iter_child_nodes(node):
-        yield child, function, looped
+        if isinstance(child, ast.Call):
+            yield child, function, looped
         if isinstance(child, ast.FunctionDef):
-            yield from _placed(child, child.name, looped=False)
+            yield from _calls(child, child.name, looped=False)
         else:
             loops = isinstance(child, ast.For | ast.While)
-            yield from _placed(child, function, looped=looped or loops)
+            yield from _calls(child, function, looped=looped or loops)
 
 
 def _saved(call: ast.Call, values: NamedValues) -> Iterator[str]:
@@ -132,14 +133,6 @@ def _saved(call: ast.Call, values: NamedValues) -> Iterator[str]:
     path = next(filter(None, map(values.path, places)), "")
     if path and not NO_CHECKPOINTS.search(path):
         yield path if "." in PurePosixPath(path).name else path + OFTEN.get(name, "")
-
-
-def _renamed(call: ast.Call, values: NamedValues) -> Iterator[tuple[str, str]]:
-    if called(call) in ("replace", "rename", "move"):
-        ends = call.args if len(call.args) > 1 else [*_owner(call), *call.args]
-        paths = [path for one in ends[:2] if (path := values.path(one))]
-        if len(paths) > 1:
-            yield paths[0], paths[1]
 
 
 def _owner(call: ast.Call) -> list[ast.expr]:
@@ -161,9 +154,11 @@ class NamedValues:
             for one in options
             if one.name not in self._given and one.default not in (None, "")
         }
-        for tree in trees:
-            for node in ast.walk(tree):
-                self._note(node)
+        for node in walked(trees):
+            for name, value in assigned(node):
+                self._of.setdefault(name, []).append(value)
+                if isinstance(node, ast.Call):
+                    self._defaults[name] = value
 
     def path(self, node: ast.expr) -> str:
         """Return the path that an expression stands for; empty if it is not known, or outside."""
@@ -179,12 +174,6 @@ class NamedValues:
             return ""
         return "" if ".." in text else PurePosixPath(text).as_posix()
 
-    def _note(self, node: ast.AST) -> None:
-        for name, value in assigned(node):
-            self._of.setdefault(name, []).append(value)
-            if isinstance(node, ast.Call):
-                self._defaults[name] = value
-
     def _text(self, node: ast.expr, of: dict[str, list[ast.expr]]) -> str:
         def text(inner: ast.expr) -> str:
             return self._text(inner, of)
@@ -196,37 +185,38 @@ class NamedValues:
                 return "".join(map(text, node.values))
             case ast.BoolOp():
                 return next((one for one in map(text, node.values) if one.strip("*")), "*")
-            case ast.BinOp(op=ast.Mod()):
-                return _by_percent(text(node.left), list(map(text, _listed(node.right))))
+            case ast.BinOp(op=ast.Mod(), right=right):
+                values = map(text, right.elts if isinstance(right, ast.Tuple) else [right])
+                return by_percent(text(node.left), lambda _: next(values, "*"))
             case ast.BinOp():
                 between = "/" if isinstance(node.op, ast.Div) else ""
                 return f"{text(node.left)}{between}{text(node.right)}"
-            case ast.FormattedValue(value=inner) | ast.IfExp(body=inner):
+            case (
+                ast.FormattedValue(value=inner)
+                | ast.IfExp(body=inner)
+                | ast.List(elts=[inner, *_])
+                | ast.Tuple(elts=[inner, *_])
+                | ast.Subscript(value=ast.Attribute(attr="parents") as inner)
+            ):
                 return text(inner)
-            case ast.List(elts=[inner, *_]) | ast.Tuple(elts=[inner, *_]):
-                return text(inner)
-            case ast.Subscript(value=ast.Attribute(attr="parents") as inner):
-                return text(inner)
+            case ast.Call():
+                return self._called(node, text)
             case _:
-                return (
-                    self._called(node, of) if isinstance(node, ast.Call) else self._named(node, of)
-                )
+                return self._named(node, of)
 
-    def _called(self, call: ast.Call, of: dict[str, list[ast.expr]]) -> str:
+    def _called(self, call: ast.Call, text: Callable[[ast.expr], str]) -> str:
         name, owner = called(call), _owner(call)
         if name == "format" and owner:
-            named = {one.arg: one.value for one in call.keywords}
-            return _formatted(
-                self._text(owner[0], of), [self._text(one, of) for one in call.args], named
-            )
+            values = map(text, call.args)
+            return by_format(text(owner[0]), lambda key, _: "*" if key else next(values, "*"))
         if name in ITSELF and owner:
-            return self._text(owner[0], of)
+            return text(owner[0])
         if name in JOINS:
             before = owner if name == "joinpath" else []
-            return "/".join(self._text(one, of) for one in [*before, *call.args])
+            return "/".join(map(text, [*before, *call.args]))
         if name in HERE:
             return "."
-        first = self._text(call.args[0], of) if call.args else "*"
+        first = text(call.args[0]) if call.args else "*"
         if name in ("relpath", "dirname", "open"):
             return first
         return f"{first}*" if "/" in first else "*"  # it may be made of a path
@@ -272,31 +262,8 @@ def assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 (name.arg, value) for name, value in zip(names[::-1], values[::-1], strict=False)
             )
         case ast.Call():
-            for option in declared(node):
-                values = [one.value for one in node.keywords if one.arg == "default"]
-                yield from ((option.name, value) for value in values)
-
-
-def _listed(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, ast.Tuple) else [node]
-
-
-def _by_percent(text: str, values: list[str]) -> str:
-    parts = re.split(r"%[-\d.]*[a-z]", text)
-    texts = [*values, *["*"] * len(parts)]
-    return parts[0] + "".join(map("".join, zip(texts, parts[1:], strict=False)))
-
-
-def _formatted(text: str, values: list[str], named: dict[str | None, Any]) -> str:
-    try:
-        parsed = list(string.Formatter().parse(text))
-    except ValueError:
-        return "*"
-    left = iter(values)
-    return "".join(
-        before + ("" if name is None else next(left, "*") if not name else "*")
-        for before, name, _, _ in parsed
-    )
+            if default := keywords_of(node).get("default"):
+                yield from ((option.name, default) for option in declared(node))
 
 
 def _key(node: ast.expr) -> str:

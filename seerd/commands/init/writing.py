@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from seerd.agent.patterns import NUMBER_PLACE
-from seerd.commands.init.configs import ENVIRONMENT
-from seerd.commands.init.guessing import LENGTHS, dimension, tuned_of
+from seerd.commands.init.hyperparameters import ENVIRONMENT, LENGTHS, dimension, tuned_of
 from seerd.commands.init.options import ScriptOption
 from seerd.commands.init.reading import RESUMES, ScriptFacts
 from seerd.commands.init.saving import OUT, given_folder
@@ -37,45 +34,40 @@ HOW = {
     "accelerate": "use trial.track() and trial.running() in the script (docs/frameworks.md)",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A spec."""
-
-    text: str  # text of the spec file
-    missing: tuple[str, ...]  # what the user has to do before it can be run
+Arguments = list[tuple[ScriptOption, str]]  # options, each with the value that the script gets
 
 
 def written(
-    script: str, facts: ScriptFacts, python: Sequence[str] = (), follow: Sequence[str] = ()
-) -> Written:
-    """Return the spec of a script in the folder of the spec; `python` are the lines that name its
-    interpreter, `follow` the links that lead out of its source.
+    script: str, facts: ScriptFacts, python: Sequence[str], follow: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Return the spec of a script in the folder of the spec, and what the user has to do before it
+    can be run; `python` are the lines that name its interpreter, `follow` the links that lead out
+    of its source.
     """
     tuned = tuned_of(facts.options)
     goal = next(iter(facts.logged if _callbacks(facts) else facts.printed), None)
     name, mode = (goal.name, goal.mode) if goal else ("accuracy", "max")
     arguments = _arguments(facts, tuned) if facts.by_options else []
-    missing = tuple(_missing(facts, arguments))
+    missing = list(_missing(facts, arguments))
     by_ranks = facts.distributed or bool(facts.frameworks)
     launcher = 'launcher = "python"  # one process; "torchrun" starts one for each GPU'
     if by_ranks:
         launcher = 'launcher = "torchrun"  # one process for each GPU'
     lines = [
         f"# For {script}, as `seerd init` has read it. Look at what is marked as a guess.",
-        *(f"# to do: {one}" for one in missing),
+        *(f"# to do: {todo}" for todo in missing),
         "",
         f'metric = {{ name = "{name}", mode = "{mode}" }}{GUESS}',
         "",
         "[train]",
         f"script   = {json.dumps(script)}",
-        *([f'source   = "{_above(facts)}"'] if facts.up else []),
+        *([f'source   = "{facts.above}"'] if facts.above else []),
         *([f"follow   = {_texts(follow)}  # links that lead out of it"] if follow else []),
         launcher,
         *python,
     ]
     if facts.by_options:
-        words = [word for one in arguments for word in one.option.arguments(one.value)]
+        words = [word for option, value in arguments for word in option.arguments(value)]
         lines += [f"args     = {_texts([*facts.given, *words])}"]
         lines += _environment(facts, arguments)
     if facts.by_options and not _callbacks(facts):
@@ -89,33 +81,26 @@ def written(
     lines += _others(facts, arguments)
     if not by_ranks:
         lines += ["", "[policy]", "p_max = 1  # it is one process, which uses one GPU"]
-    return Written("\n".join([*lines, *LIMITS]) + "\n", missing)
+    return "\n".join([*lines, *LIMITS]) + "\n", missing
 
 
-class Argument(NamedTuple):
-    """An option, and the value that the script gets for it."""
-
-    option: ScriptOption
-    value: str
-
-
-def _arguments(facts: ScriptFacts, tuned: list[ScriptOption]) -> list[Argument]:
+def _arguments(facts: ScriptFacts, tuned: list[ScriptOption]) -> Arguments:
     """Return what the script gets: hyperparameters, a length that no trial comes to the end of, a
     folder of its own, and what has it save.
     """
-    arguments = [Argument(one, f"{{{one.name}}}") for one in tuned]
+    arguments = [(one, f"{{{one.name}}}") for one in tuned]
     for one in [] if facts.saves.at_end else facts.options:
         has_length = isinstance(one.default, int | float) and one.default > 0
         if one.word in LENGTHS and (one.required or has_length):
-            arguments.append(Argument(one, str(max(LONG, int(one.default or 0)))))
+            arguments.append((one, str(max(LONG, int(one.default or 0)))))
             break
     for one in facts.options:
-        if given_folder(one) and one.name not in {other.option.name for other in arguments}:
-            arguments.append(Argument(one, OUT))
+        if given_folder(one) and one.name not in {option.name for option, _ in arguments}:
+            arguments.append((one, OUT))
         elif one.word in EACH_EPOCH and one.default is None:
-            arguments.append(Argument(one, "epoch"))
+            arguments.append((one, "epoch"))
         elif one.word.startswith("save") and one.kind == "bool" and one.default is False:
-            arguments.append(Argument(one, ""))
+            arguments.append((one, ""))
     return arguments
 
 
@@ -126,22 +111,16 @@ def _callbacks(facts: ScriptFacts) -> list[str]:
     return ["lightning"] if "lightning" in facts.frameworks and not facts.printed else []
 
 
-def _environment(facts: ScriptFacts, arguments: list[Argument]) -> list[str]:
+def _environment(facts: ScriptFacts, arguments: Arguments) -> list[str]:
     """Return the line for what is set by the environment: hyperparameters, and where modules are
     that lie above the script.
     """
-    env = {"PYTHONPATH": _above(facts)} if facts.up else {}
-    env |= {
-        one.option.flag[1:]: one.value
-        for one in arguments
-        if one.option.flag.startswith(ENVIRONMENT)
-    }
+    env = {"PYTHONPATH": facts.above} if facts.above else {}
+    for option, value in arguments:
+        if option.flag.startswith(ENVIRONMENT):
+            env[option.flag[1:]] = value
     pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in env.items())
     return [f"env      = {{ {pairs} }}"] if env else []
-
-
-def _above(facts: ScriptFacts) -> str:
-    return "/".join([".."] * facts.up)
 
 
 def _checkpoint(facts: ScriptFacts) -> list[str]:
@@ -157,8 +136,8 @@ def _checkpoint(facts: ScriptFacts) -> list[str]:
     return [*lines, '# resume = ["--resume", "{checkpoint}"]  # if it has such an option']
 
 
-def _others(facts: ScriptFacts, arguments: list[Argument]) -> list[str]:
-    names = {one.option.name for one in arguments}
+def _others(facts: ScriptFacts, arguments: Arguments) -> list[str]:
+    names = {option.name for option, _ in arguments}
     flags = [
         one.flag
         for one in facts.options
@@ -171,19 +150,16 @@ def _others(facts: ScriptFacts, arguments: list[Argument]) -> list[str]:
     return [f"# {' '.join(flags[:8])}{more} could be tuned too, or given a value in args"]
 
 
-def _missing(facts: ScriptFacts, arguments: list[Argument]) -> Iterator[str]:
+def _missing(facts: ScriptFacts, arguments: Arguments) -> Iterator[str]:
     """Yield what the user has to do."""
     yield from facts.stops
-    names = {one.option.name for one in arguments}
-    if needed := [one for one in facts.options if one.required and one.name not in names]:
-        *flags, last = [one.flag.rstrip("=") for one in needed]
+    names = {option.name for option, _ in arguments}
+    needed = [one for one in facts.options if one.required and one.name not in names]
+    if about := {one.flag.rstrip("="): " ".join(one.about.split()) for one in needed}:
+        *flags, last = about
         listed, them = (f"{', '.join(flags)} and {last}", "them") if flags else (last, "it")
-        about = "; ".join(
-            f"{one.flag.rstrip('=')}: {' '.join(one.about.split()):.60}"
-            for one in needed
-            if one.about
-        )
-        help_texts = f" ({about})" if about else ""
+        texts = "; ".join(f"{flag}: {text:.60}" for flag, text in about.items() if text)
+        help_texts = f" ({texts})" if texts else ""
         yield f"the script needs {listed}: put {them} into args{help_texts}"
     if facts.unread:
         unread = ", ".join(facts.unread)
@@ -192,7 +168,7 @@ def _missing(facts: ScriptFacts, arguments: list[Argument]) -> Iterator[str]:
         return
     if facts.by_options and not tuned_of(facts.options):
         yield NO_HYDRA if facts.hydra else NOT_TUNED if facts.options else NO_OPTIONS
-    if edits := [one.option.edit for one in arguments if one.option.edit]:
+    if edits := [option.edit for option, _ in arguments if option.edit]:
         yield from (f"no option sets a hyperparameter: {EDITED}", *edits)
     if callbacks := _callbacks(facts):
         yield from (HOW[name] for name in callbacks)
