@@ -37,7 +37,6 @@ from seerd.commands.canary import (
     launching,
     planned,
     redaction,
-    refusals,
     storage,
     terminals,
 )
@@ -569,13 +568,13 @@ def refusal(kind: ErrorKind, code: str = "X") -> AwsError:
 
 def test_a_refusal_is_what_seerd_takes_it_for() -> None:
     known = kind_of("SpotMaxPriceTooLow", 400)
-    assert refusals.judged("wrong price", refusal(known)).result == "passed"
-    assert refusals.judged("wrong price", refusal(ErrorKind.REFUSED)).result == "failed"
-    new = refusals.judged("wrong zone", refusal(ErrorKind.UNKNOWN, "NewCode"))
+    assert launching.judged("wrong price", refusal(known)).result == "passed"
+    assert launching.judged("wrong price", refusal(ErrorKind.REFUSED)).result == "failed"
+    new = launching.judged("wrong zone", refusal(ErrorKind.UNKNOWN, "NewCode"))
     assert (new.result, new.code, new.status) == ("failed", "NewCode", 400)
-    assert refusals.judged("wrong image", refusal(ErrorKind.DENIED)).result == "unknown"
-    assert refusals.judged("wrong image", refusal(ErrorKind.UNCLEAR)).result == "unknown"
-    assert refusals.judged("wrong price", refusal(ErrorKind.CREDENTIALS)).result == "unknown"
+    assert launching.judged("wrong image", refusal(ErrorKind.DENIED)).result == "unknown"
+    assert launching.judged("wrong image", refusal(ErrorKind.UNCLEAR)).result == "unknown"
+    assert launching.judged("wrong price", refusal(ErrorKind.CREDENTIALS)).result == "unknown"
 
 
 def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(

@@ -95,7 +95,7 @@ async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnectio
     connected: socket.socket | None = None
     try:
         if machine.key is not None:
-            connected = await _tcp(machine)
+            connected = await open_socket(machine)
         async with asyncio.timeout(LOGIN_S):
             return await asyncssh.connect(
                 machine.address,
@@ -112,7 +112,7 @@ async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnectio
         raise await asyncio.to_thread(_explained, machine, error, witness) from error
 
 
-async def _tcp(machine: RemoteMachine) -> socket.socket:
+async def open_socket(machine: RemoteMachine) -> socket.socket:
     """Open a TCP connection within `TCP_S` seconds, so that a booting machine is tried often."""
     loop = asyncio.get_running_loop()
     places = await loop.getaddrinfo(machine.address, machine.port, type=socket.SOCK_STREAM)

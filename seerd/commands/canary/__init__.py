@@ -69,7 +69,14 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     say = teller(sys.stderr if json else sys.stdout)
     with working("looking at the account: types, prices, images, quota"):
         plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
-    say(_promise(plan))
+    rented_types = f"{plan.small.instances} {plan.small.type}"
+    if plan.gpu is not None:
+        rented_types += f" and one {plan.gpu.type} for {format_duration(LONGEST_GPU_S)}"
+    cost = f"at most ${plan.most_usd:.3f}, of ${cap_usd(gpu=plan.gpu is not None):.2f}"
+    say(
+        f"{plan.run}: renting {rented_types} in {plan.cluster.region}. It costs {cost} that it "
+        f"ever may; the instances end by themselves after {format_duration(LONGEST_S)}"
+    )
     at = time.time()
 
     def say_outcome(outcome: CheckOutcome) -> None:
@@ -177,18 +184,6 @@ async def _rental(
     disk_gb = sum(gb for _, gb in image.disks) or USUAL_DISK_GB
     bursts = kind in SMALL_TYPES.values()
     return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb, bursts)
-
-
-def _promise(plan: CanaryPlan) -> str:
-    rented = [f"{plan.small.instances} {plan.small.type}"]
-    if plan.gpu is not None:
-        rented.append(f"one {plan.gpu.type} for {format_duration(LONGEST_GPU_S)}")
-    cap = cap_usd(gpu=plan.gpu is not None)
-    return (
-        f"{plan.run}: renting {' and '.join(rented)} in {plan.cluster.region}. It costs at most "
-        f"${plan.most_usd:.3f}, of ${cap:.2f} that it ever may; the instances end by "
-        f"themselves after {format_duration(LONGEST_S)}"
-    )
 
 
 def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:

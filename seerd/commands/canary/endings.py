@@ -130,14 +130,20 @@ def tell_refusal(log: OutcomeLog, error: AwsError) -> None:
 
 async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
     """End everything, and return a line on what is left."""
-    ends = [one.provider.terminate(token) for one in fleets for token in one.tokens]
-    left = [one.provider.leftovers() for one in fleets]
+    ends = [fleet.provider.terminate(token) for fleet in fleets for token in fleet.tokens]
     complaint = asyncio.create_task(_complaint(fleets, log))
     # What could not be ended is asked for again by `leftovers`, and is named there.
     await asyncio.gather(*ends, return_exceptions=True)
     complaint.cancel()
+    left = (fleet.provider.leftovers() for fleet in fleets)
     answers = await asyncio.gather(*left, return_exceptions=True)
-    stored = [line for one in fleets for line in await _emptied(one)]
+    stored = []
+    for fleet in [one for one in fleets if one.has_objects]:
+        try:
+            await storage.clean(fleet)
+        except Exception as error:  # noqa: BLE001
+            place = f"{fleet.cluster.store}/{fleet.run}"
+            stored.append(f"objects may be left in {place}: {why_of(error)}")
     costing = [line for one, of in zip(answers, fleets, strict=True) for line in _costing(one, of)]
     costing += stored
     if costing:
@@ -157,17 +163,6 @@ async def _complaint(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> None:
         await asyncio.sleep(1.0)
         for error in filter(None, (one.cloud.refuses_ends() for one in fleets)):
             return tell_refusal(log, error)
-
-
-async def _emptied(fleet: CanaryFleet) -> list[str]:
-    """Remove the canary's objects from the bucket; return a line on what cannot be removed."""
-    if fleet.has_objects:
-        try:
-            await storage.clean(fleet)
-        except Exception as error:  # noqa: BLE001
-            place = f"{fleet.cluster.store}/{fleet.run}"
-            return [f"objects may be left in {place}: {why_of(error)}"]
-    return []
 
 
 def _costing(answer: Leftovers | BaseException, fleet: CanaryFleet) -> list[str]:

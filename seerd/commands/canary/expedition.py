@@ -21,7 +21,7 @@ from seerd.aws.policy import policy
 from seerd.backends.ec2.doctor import needs_of
 from seerd.clock import wall
 from seerd.commands import doctor
-from seerd.commands.canary import endings, inside, refusals, storage, terminals
+from seerd.commands.canary import endings, inside, launching, storage, terminals
 from seerd.commands.canary.endings import given_back, tell_refusal, why_of
 from seerd.commands.canary.fleet import (
     GPU,
@@ -196,12 +196,13 @@ class _Checks:
             return
         home = self.folder / "elsewhere"
         home.mkdir()
+        refused = launching.refused_launches(fleet.cloud, launch.request)
         sweep = terminals.sweep(fleet.cloud, launch.instance, str(home))
         await self.record(_token_again(fleet, launch), TOKEN_AGAIN)
         await self.record(_inside(fleet, launch), *inside.CHECKED)
         await _all(
             self.record(storage.look(fleet), *storage.CHECKED),
-            self.record(refusals.look(fleet.cloud, launch.request), *refusals.ABOUT),
+            self.record(refused, *launching.ABOUT),
             self.record(sweep, "sweep"),
         )
         ended = endings.termination(fleet, PROVED)

@@ -1,14 +1,14 @@
-"""Launches that are watched: what EC2 answered when, and how far the login has come. The launch
-itself is that of a run (`Ec2Provider`, `Remote`).
+"""Launches that are watched: what EC2 answered when, and how far the login has come; and launches
+that EC2 has to refuse. The launch itself is that of a run (`Ec2Provider`, `Remote`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import secrets
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import asyncssh
 
@@ -17,13 +17,19 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING
 from seerd.backends.ec2.fleet import MENDED
-from seerd.backends.ssh.connecting import TCP_S, RemoteMachine, UnreachableError, open_connection
+from seerd.backends.ssh.connecting import (
+    RemoteMachine,
+    UnreachableError,
+    open_connection,
+    open_socket,
+)
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall
-from seerd.commands.canary.outcome import WatchedLaunch
+from seerd.commands.canary.outcome import CheckOutcome, WatchedLaunch
 from seerd.errors import ProviderError
 
 AGAIN_S = 0.2  # seconds between attempts to log in
+T = TypeVar("T")
 LASTS_S = 10.0  # seconds of refusals after which credentials are taken for ended
 
 
@@ -127,10 +133,19 @@ class WatchedDoor(Remote):
         """Wait until its agent takes connections. Raises `ProviderError`."""
         time = asyncio.get_running_loop().time
         end, launch = time() + patience_s, self._cloud.by_id(machine.name)
-        await _listens(machine, end)
-        launch.port = wall()
-        self._link(machine).connection = await _let_in(machine, end)
-        launch.login = wall()
+        try:
+            (await _again_until(end, lambda: open_socket(machine))).close()
+            launch.port = wall()
+            connecting = _again_until(end, lambda: open_connection(machine))
+            self._link(machine).connection = await connecting
+            launch.login = wall()
+        except (OSError, TimeoutError) as error:
+            raise ProviderError(
+                f"{machine.place}: nobody answers at port {machine.port} "
+                f"({str(error) or 'no answer'}); look at the security group and at cluster.address"
+            ) from error
+        except UnreachableError as error:
+            raise ProviderError(f"{machine.place}: {error}") from error
         await super().ready(machine, max(0.0, end - time()), gpus, cuda)
         launch.agent = wall()
 
@@ -155,34 +170,76 @@ class WatchedDoor(Remote):
         return str(done.stdout)
 
 
-async def _listens(machine: RemoteMachine, end: float) -> None:
-    """Wait until its port takes a connection. Raises `ProviderError`."""
+async def _again_until(end: float, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Attempt it until it succeeds. Raises the last error when that is final, or at `end`."""
     while True:
         try:
-            async with asyncio.timeout(TCP_S):
-                _, writer = await asyncio.open_connection(machine.address, machine.port)
-        except (OSError, TimeoutError) as error:
-            if asyncio.get_running_loop().time() + AGAIN_S > end:
-                why = str(error) or "no answer"
-                raise ProviderError(
-                    f"{machine.place}: nobody answers at port {machine.port} ({why}); look at the "
-                    "security group and at cluster.address"
-                ) from error
-            await asyncio.sleep(AGAIN_S)
-        else:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            return
-
-
-async def _let_in(machine: RemoteMachine, end: float) -> asyncssh.SSHClientConnection:
-    """Log in. Raises `ProviderError` with the last cause."""
-    while True:
-        try:
-            return await open_connection(machine)
-        except UnreachableError as error:
-            pause_s = max(AGAIN_S, error.pause_s)
-            if error.final or asyncio.get_running_loop().time() + pause_s > end:
-                raise ProviderError(f"{machine.place}: {error}") from error
+            return await attempt()
+        except (OSError, TimeoutError, UnreachableError) as error:
+            final, pause_s = getattr(error, "final", False), getattr(error, "pause_s", 0.0)
+            pause_s = max(AGAIN_S, pause_s)
+            if final or asyncio.get_running_loop().time() + pause_s > end:
+                raise
             await asyncio.sleep(pause_s)
+
+
+# ------------------------------------------------------------ launches that EC2 has to refuse
+
+NO_IMAGE = "ami-00000000000000000"
+TOO_LITTLE = "0.0001"  # USD for an hour
+# what seerd has to take each refusal for
+ABOUT = {
+    "wrong image": frozenset({ErrorKind.REFUSED}),
+    "wrong zone": frozenset({ErrorKind.REFUSED, ErrorKind.ELSEWHERE}),
+    "wrong price": frozenset({ErrorKind.CAPACITY}),
+}
+# refusals whatever is asked for
+UNRELATED = frozenset(
+    {ErrorKind.THROTTLED, ErrorKind.UNCLEAR, ErrorKind.QUOTA, ErrorKind.CREDENTIALS}
+)
+
+
+async def refused_launches(cloud: Cloud, request: Mapping[str, Any]) -> list[CheckOutcome]:
+    """Send a launch that EC2 has taken again, with one thing wrong each time: an image, a zone and
+    a bid that it cannot take. If EC2 takes it, the instance is ended.
+    """
+    outcomes = []
+    for check in ABOUT:
+        launch = wrong(check, request, cloud.region)
+        try:
+            answer = await cloud.ask("ec2", "run_instances", patience_s=20.0, **launch)
+        except AwsError as error:
+            outcomes.append(judged(check, error))
+            continue
+        await instances.end(cloud, [row["InstanceId"] for row in answer["Instances"]])
+        text = "EC2 has taken it; the instance was ended"
+        outcomes.append(CheckOutcome(check, "failed", text))
+    return outcomes
+
+
+def wrong(check: str, request: Mapping[str, Any], region: str) -> dict[str, Any]:
+    """Return the launch with one thing wrong, under a token of its own."""
+    asked = dict(request) | {"ClientToken": f"seerd-canary-{secrets.token_hex(16)}"}
+    if check == "wrong image":
+        return asked | {"ImageId": NO_IMAGE}
+    if check == "wrong zone":
+        interface = {k: v for k, v in request["NetworkInterfaces"][0].items() if k != "SubnetId"}
+        zone = {"AvailabilityZone": f"{region}-nowhere"}
+        return asked | {"NetworkInterfaces": [interface], "Placement": zone}
+    options = {"SpotInstanceType": "one-time", "MaxPrice": TOO_LITTLE}
+    return asked | {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": options}}
+
+
+def judged(check: str, error: AwsError) -> CheckOutcome:
+    """Judge a refusal: whether seerd takes it for what it is."""
+    refusal = None, error.code, error.status or None
+    if error.kind in ABOUT[check]:
+        return CheckOutcome(check, "passed", error.said, *refusal)
+    if error.kind is ErrorKind.DENIED:
+        said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
+        return CheckOutcome(check, "unknown", said, *refusal)
+    if error.kind in UNRELATED:
+        return CheckOutcome(check, "unknown", str(error), *refusal)
+    return CheckOutcome(
+        check, "failed", f"seerd takes it for {error.kind.value!r}: {error.said}", *refusal
+    )

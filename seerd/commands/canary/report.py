@@ -113,7 +113,11 @@ def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTi
     kept = []
     for kind in dict.fromkeys(kind for kind, _ in result.launches):
         ready = [m for name, m in result.launches if name == kind and m.agent and m.running]
-        import_s = _import_s(plan, result, kind)
+        import_s: float | None = 0.0
+        if plan.gpu is not None and kind == plan.gpu.type:
+            # No trial begins before torch is imported; if that failed, the boot is not known.
+            cold = [one.result for one in result.outcomes if one.check == "torch, cold"]
+            import_s = result.torch_s if cold == ["passed"] else None
         if ready and import_s is not None:
             kept.append(
                 KeptTimes(
@@ -127,16 +131,6 @@ def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTi
                 )
             )
     return kept
-
-
-def _import_s(plan: CanaryPlan, result: CanaryResult, kind: str) -> float | None:
-    """Return the seconds of the first import of torch, which is part of the boot of a machine with
-    a GPU: no trial begins before it. None: it failed, so the boot is not known.
-    """
-    if plan.gpu is None or kind != plan.gpu.type:
-        return 0.0
-    passed = any(one.check == "torch, cold" and one.result == "passed" for one in result.outcomes)
-    return result.torch_s if passed else None
 
 
 def _between(begin: float | None, end: float | None) -> float:
