@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -70,23 +70,19 @@ MOST_MODULES = 40  # modules of the script's own that are read
 class ScriptFacts:
     """What a script shows."""
 
-    options: list[ScriptOption] = field(default_factory=list)  # options that it takes
-    printed: list[PrintedMetric] = field(default_factory=list)  # metrics, the likeliest goal first
-    saves: Saves = field(default_factory=lambda: Saves([]))  # where it saves
-    # arguments with which it goes on from a checkpoint; empty: there are none
-    again: list[str] = field(default_factory=list)
-    frameworks: set[str] = field(default_factory=set)  # among `FRAMEWORKS`
-    distributed: bool = False  # whether it is started once for each GPU
-    # what Lightning's callbacks know its metrics by, the likeliest goal first
-    logged: list[PrintedMetric] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)  # arguments that it needs in any case
-    hydra: bool = False  # whether Hydra reads its configuration
-    # classes of other packages that it has options made of
-    unread: list[str] = field(default_factory=list)
-    # lines that no trial can run: of a notebook, and those that wait for an answer
-    stops: list[str] = field(default_factory=list)
+    options: list[ScriptOption]  # options that it takes
+    printed: list[PrintedMetric]  # metrics, the likeliest goal first
+    saves: Saves  # where it saves
+    again: list[str]  # arguments with which it goes on from a checkpoint; empty: there are none
+    frameworks: set[str]  # among `FRAMEWORKS`
+    distributed: bool  # whether it is started once for each GPU
+    logged: list[PrintedMetric]  # metrics by Lightning's names for them, the likeliest goal first
+    given: list[str]  # arguments that it needs in any case
+    hydra: bool  # whether Hydra reads its configuration
+    unread: list[str]  # classes of other packages that it has options made of
+    stops: list[str]  # lines that no trial can run: of a notebook, or waiting for an answer
     # the way to the folder above the script in which its modules and configuration lie; empty: none
-    above: str = ""
+    above: str
 
     @property
     def by_options(self) -> bool:
@@ -122,13 +118,13 @@ def read(script: Path) -> ScriptFacts:
             continue  # the script may never come to it
         up = max(up, roots.index(root))
     config = config_of_hydra(trees[0], roots)
-    facts = _facts(_reached(trees), list(options_of_yaml(config)) if config else [])
     while config and not config.is_relative_to(script.parents[up]):
         up += 1
-    return replace(facts, above="/".join([".."] * up))
+    of_hydra = list(options_of_yaml(config)) if config else []
+    return _facts(_reached(trees), of_hydra, "/".join([".."] * up))
 
 
-def _facts(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFacts:
+def _facts(trees: list[ast.Module], of_hydra: list[ScriptOption], above: str) -> ScriptFacts:
     """Return what a script shows: its tree, those of its own modules, and Hydra's options."""
     imported = {name for tree in trees for name in _imports(tree)}
     modules = {name.partition(".")[0] for name in imported}
@@ -160,6 +156,7 @@ def _facts(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFacts
         given=_given(nodes, modules, parses=parses),
         hydra="hydra" in modules,
         logged=[PrintedMetric(name, "") for name in logged_by(calls) if "train" not in name],
+        above=above,
     )
 
 

@@ -37,15 +37,7 @@ NO_CHECKPOINTS = re.compile(
 LOADS = re.compile(r"load|restore|exists|is_?file|is_?dir|read_text|read_bytes")
 HERE = ("__file__", "cwd", "getcwd")
 JOINS = (
-    "join",
-    "joinpath",
-    "Path",
-    "PurePath",
-    "PosixPath",
-    "str",
-    "fspath",
-    "abspath",
-    "realpath",
+    *("join", "joinpath", "Path", "PurePath", "PosixPath", "str", "fspath", "abspath", "realpath"),
 )
 ITSELF = ("resolve", "absolute", "expanduser", "as_posix", "format")
 # options that name the folder to save to
