@@ -132,7 +132,7 @@ async def _task(fleet: CanaryFleet, store: S3Store, clients: Clients) -> dict[st
     with plain(f"nothing can be signed for {fleet.cluster.store}"):
         client = await clients.of(fleet.cloud.region)
         late = await client.generate_presigned_url(
-            "put_object", Params=_object(fleet, third.name), ExpiresIn=LIFE_S
+            "put_object", Params=_bucket_key(fleet, third.name), ExpiresIn=LIFE_S
         )
     return {
         "zip": fleet.zip,
@@ -205,11 +205,11 @@ async def _stored(fleet: CanaryFleet, clients: Clients, name: str) -> dict[str, 
     """Return what S3 reports of an object. Raises `StoreError`, `CloudError`."""
     with plain(f"{name} cannot be looked at"):
         client = await clients.of(fleet.cloud.region)
-        head: dict[str, Any] = await client.head_object(**_object(fleet, name))
+        head: dict[str, Any] = await client.head_object(**_bucket_key(fleet, name))
         return head
 
 
-def _object(fleet: CanaryFleet, name: str) -> dict[str, str]:
+def _bucket_key(fleet: CanaryFleet, name: str) -> dict[str, str]:
     at = Address.parse(fleet.cluster.store or "")
     return {"Bucket": at.bucket, "Key": at.key(fleet.run, TRIAL, f"{name}.pt")}
 
