@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from bench.testbed.checked_world import Behaviour, with_faults
 from seerd.planner.clouds import INSTANCE_TYPES, RENTED_TERMINATE_S, assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.profile import BUNDLED, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Config, Parameter, Space
-from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves, synthetic
 from seerd.sim.setting import Faults, Setting, alone, behaviour_of
 
@@ -91,7 +91,7 @@ def draw(number: int, seed: int, policies: Sequence[str]) -> Drawn:
     setting = alone(
         _curves(rng.randrange(len(SPACES)), rng.randrange(4)), limits, cluster, truth, _faults(rng)
     )
-    behaviour = replace(
+    behaviour = with_faults(
         behaviour_of(setting),
         unit_s=_UnitTime(truth.job),
         capacity=_capacity(rng, deadline_s) if rng.random() < 0.25 else None,

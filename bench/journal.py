@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.testbed import checked_world as simulated
+from bench.testbed.checked_world import Behaviour
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.events import RunFacts
 from seerd.core.state import new_state
@@ -25,7 +26,6 @@ from seerd.core.step import follow
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Config, Parameter, Space
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour
 
 GPUS = 64
 REPORT_S = 10.0

@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.testbed import checked_world as simulated
+from bench.testbed.checked_world import Behaviour
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
 from seerd.core.step import follow
@@ -33,7 +34,6 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Config, Parameter, Space
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.live.board import Board
 from seerd.telling.live.look import LiveLook
 from seerd.telling.live.trial_page import Lives, TrialLife

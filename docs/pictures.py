@@ -21,14 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, Group
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.parameter import Config, Parameter
 from seerd.planner.profile import Latency
 from seerd.planner.space import Space
 from seerd.shell.journal import Entry
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook

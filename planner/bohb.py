@@ -32,8 +32,7 @@ MODELLED = 1000
 
 ASKED = 20  # how many points are asked for until one meets the constraints
 
-Point = Mapping[str, float]
-"""For each range the share (0 to 1) at which the value lies, for each choice its index."""
+Point = Mapping[str, float]  # the share (0 to 1) of a range at which a value lies, or its index
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:

@@ -50,10 +50,6 @@ class Progress:
     ends_s: float  # when its time is up, seconds since the run began
 
 
-Begun = tuple[Progress, tuple[NewTrial, ...]]
-"""What to remember of a step that begins, and the new trials that it needs."""
-
-
 def _outline(problem: Problem, gpus: tuple[int, ...]) -> Outline:
     """Outline the steps as if each took its whole share of the time."""
     each_s = problem.planned.deadline_s * USED / len(gpus)
@@ -130,7 +126,9 @@ def _made(now: Progress, view: View) -> list[Report]:
     return [report for report in view.trials[now.trial].history if report.at_s > now.since_s]
 
 
-def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> Begun:
+def _next(
+    problem: Problem, gpus: Sequence[int], now: Progress, view: View
+) -> tuple[Progress, tuple[NewTrial, ...]]:
     """Begin the next step; with a new trial if the present one has ended, unless it failed."""
     trial = view.trials.get(now.trial)
     step = now.step + 1

@@ -34,12 +34,9 @@ SCOUTS = 60  # the width of the first search, whose plan bounds the second
 ATTEMPTS = 6  # most searches, each with a lower limit because the sampled mean was over it
 SAMPLES = 400
 
-Choice = tuple[int, ...]
-"""The option of each stage, by index."""
-Known = tuple[Choice, Figures] | None
-"""The best choice known so far."""
-Table = Sequence[Sequence[Option]]
-"""The options of each stage, ascending in GPUs."""
+Choice = tuple[int, ...]  # the option of each stage, by index
+Known = tuple[Choice, Figures] | None  # the best choice so far
+Table = Sequence[Sequence[Option]]  # the options of each stage, ascending in GPUs
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.commands import best as best_command
 from seerd.errors import NoModelError
 from seerd.shell.home import RunFolder
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.logs import (
     PIECE,
     Growing,

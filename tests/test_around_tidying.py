@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.commands import tidy
 from seerd.commands.run import alone
 from seerd.commands.tidy import remove, size_of
 from seerd.errors import BusyError, UsageError
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour
 from seerd.units import format_size
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture

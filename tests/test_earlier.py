@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from bench.testbed.policy_world import Asked, FakeTrial, problem
 from bench.testbed.policy_world import World as PolicyWorld
 from seerd.commands.beginning import offered
@@ -29,7 +29,6 @@ from seerd.planner.space import Parameter, Space
 from seerd.runs.earlier import BEST, MOST, best_configs, learned, of_space, taken_up
 from seerd.runs.reading import read
 from seerd.shell.home import Home
-from seerd.sim.behaviour import Behaviour
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import load_spec
 from tests.explanation.timelines import write_run

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console, Group, RenderableType
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.api.handle import load
 from seerd.commands.best import best, known
 from seerd.commands.logs import LogsAsked, logs
@@ -28,7 +28,6 @@ from seerd.planner.model import BillingKind
 from seerd.planner.trial_ids import job_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry
-from seerd.sim.behaviour import Behaviour
 from seerd.telling import run_json
 from seerd.telling.explanation.as_json import moment_json
 from seerd.telling.explanation.pages import moment_page

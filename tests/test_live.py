@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 from rich.console import Console, Group
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import names_of
@@ -21,7 +21,6 @@ from seerd.core.state import Instance
 from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.live.board import Board, Recent, board_of
 from seerd.telling.live.frame import frame, instances
 from seerd.telling.live.look import LiveLook, press

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from rich.console import Console, Group
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd import cli
 from seerd.commands.common import orderly
 from seerd.core.events import RunFacts, TrialExited, TrialReported
@@ -30,7 +30,6 @@ from seerd.planner.space import Space
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour
 from seerd.spec.dicts import toml_of
 from seerd.spec.spec import load_spec
 from seerd.telling.harmless import Harmless

@@ -19,11 +19,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.commands import on_end
 from seerd.core.state import State
 from seerd.shell.home import RunFolder
-from seerd.sim.behaviour import Behaviour
 from seerd.telling import run_json
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture

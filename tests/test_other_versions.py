@@ -22,7 +22,7 @@ import seerd.planner.halving
 import seerd.planner.ranking
 import seerd.planner.rungs
 import seerd.planner.seer
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core import aiming
 from seerd.core.commands import StartTrial, StopTrial, Terminate
 from seerd.core.events import RunFacts, RunResumed
@@ -33,7 +33,6 @@ from seerd.core.state import State
 from seerd.planner.caching import per_problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.space import Config
-from seerd.sim.behaviour import Behaviour
 from seerd.telling import run_json
 
 MakeFacts = Callable[..., RunFacts]

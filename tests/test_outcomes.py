@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.api.notebook import shown
 from seerd.commands.export import ExportOptions, export
 from seerd.commands.replay import replay
@@ -19,7 +19,6 @@ from seerd.commands.report import RunReader
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.shell.home import RunFolder
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.explanation.as_json import trial_json
 from seerd.telling.explanation.pages import trial_page
 from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes

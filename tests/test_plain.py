@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import (
     LaunchRefused,
     ModelPublished,
@@ -26,7 +26,7 @@ from seerd.core.events import (
 from seerd.core.state import Instance, new_state
 from seerd.core.step import follow
 from seerd.planner.space import Config
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 from seerd.telling.explanation.sentences import gpus_text
 from seerd.telling.harmless import config_text, printable
 from seerd.telling.plain import line_of

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from bench.testbed import checked_world as simulated
+from bench.testbed.checked_world import Behaviour
 from seerd.cli import app
 from seerd.commands.report import ReportOptions, RunReader, report
 from seerd.core.events import RunFacts, RunStarted
@@ -31,7 +32,6 @@ from seerd.planner.parameter import Config, Parameter
 from seerd.planner.space import Space
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.diagnosis import fate
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.outcomes import outcome_text, outcomes

@@ -8,12 +8,11 @@ from dataclasses import replace
 from msgspec import structs
 from rich.console import Console
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import StartTrial
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Complaint, State
 from seerd.planner.space import Parameter
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.summary import MOST_ROWS, summary
 from tests.conftest import small_facts
 

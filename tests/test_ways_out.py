@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.commands import on_end
 from seerd.errors import JournalError
 from seerd.runs import wiring
 from seerd.runs.runs import Ended
 from seerd.shell.home import RunFolder
-from seerd.sim.behaviour import Behaviour
 from tests.conftest import small_facts
 from tests.fuzz.test_fuzz_coordinator import setup as a_setup
 from tests.test_cli import ROOM, SHORT, Seerd, assert_model, seerd  # noqa: F401 - a fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from msgspec import structs
@@ -23,22 +24,87 @@ from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow, step, unfinished
 from seerd.planner.model import Impossible, Outline, Problem
 from seerd.planner.space import Config
-from seerd.sim.behaviour import Behaviour
-from seerd.sim.fleet import SimulatedFleet
+from seerd.planner.trial_ids import job_of
+from seerd.sim.behaviour import Behaviour as SimulatedBehaviour
+from seerd.sim.fleet import SimulatedAttempt, SimulatedFleet, SimulatedMachine
 from seerd.sim.setting import Outcome, Setting, behaviour_of, facts_of, outcome_of
 from seerd.sim.world import START_S
 from seerd.sim.world import World as SimulatedWorld
 
+REFUSAL_S = 0.5  # seconds until the cloud says that it has no instance
+
+
+def _never(trial: str, attempt: int, report: int) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour(SimulatedBehaviour):
+    """How a simulated world behaves in which more goes wrong."""
+
+    # whether an attempt crashes instead of making a report: (trial, attempt, report)
+    crashes: Callable[[str, int, int], bool] = _never
+    # whether something is in the way of a new attempt, by how many of its job hold GPUs
+    blocked: Callable[[int], bool] = lambda beside: False
+    deaf: bool = False  # attempts ignore being asked to stop
+    # instances that the cloud has for the run, by seconds since it began; None: as many as it wants
+    capacity: Callable[[float], int] | None = None
+
+
+def with_faults(behaviour: SimulatedBehaviour, **faults: Any) -> Behaviour:
+    """Return a behaviour with these faults."""
+    values = {each.name: getattr(behaviour, each.name) for each in fields(behaviour)}
+    values["jobs"] = {job: with_faults(each) for job, each in behaviour.jobs.items()}
+    return Behaviour(**{**values, **faults})
+
 
 class Fleet(SimulatedFleet):
-    """The simulated instances, whose agents repeat their facts for a new daemon."""
+    """The simulated instances, with faults; agents repeat their facts for a new daemon."""
 
     def __init__(
-        self, behaviour: Behaviour, heap: Any, rng: Any, tell: Any, reply: Any, goal: Any
+        self, behaviour: SimulatedBehaviour, heap: Any, rng: Any, tell: Any, reply: Any, goal: Any
     ) -> None:
-        super().__init__(behaviour, heap, rng, self._keep, reply, goal)
+        super().__init__(with_faults(behaviour), heap, rng, self._keep, reply, goal)
         self._kept: dict[str, list[Any]] = defaultdict(list)
         self._to_daemon = tell
+        self._blocked: set[tuple[str, int]] = set()
+
+    def launch(self, command: commands.Launch) -> None:
+        """Boot an instance if the cloud has one."""
+        capacity, why = self.behaviour.capacity, "InsufficientInstanceCapacity"
+        alive = sum(machine.alive for machine in self.machines.values())
+        is_new = f"m{command.id}" not in self.machines
+        if is_new and capacity is not None and alive >= capacity(self._heap.now):
+            self._reply(
+                REFUSAL_S,
+                lambda at: events.LaunchRefused(at=at, command=command.id, why=why, retry=True),
+            )
+        else:
+            super().launch(command)
+
+    def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
+        beside = sum(job_of(name) == job_of(attempt.trial) for name in self.running) - 1
+        if not attempt.broken and self.behaviour.of(attempt.trial).blocked(beside):
+            self._blocked.add(attempt.key)
+            self._exit_all(attempt, "crashed", 1)
+        else:
+            super()._begin(machine, attempt)
+
+    def _crashes(self, attempt: SimulatedAttempt) -> bool:
+        crashes = self.behaviour.of(attempt.trial).crashes
+        number, report = attempt.number, attempt.reports + 1
+        return crashes(attempt.trial, number, report) or super()._crashes(attempt)
+
+    def _stop(self, machines: list[SimulatedMachine], command: commands.StopTrial) -> None:
+        if not self.behaviour.deaf:
+            super()._stop(machines, command)
+
+    def _fact_of(
+        self, attempt: SimulatedAttempt, machine: SimulatedMachine, kind: type[Any], **values: Any
+    ) -> None:
+        if kind is events.TrialExited and attempt.key in self._blocked:
+            values["obstacle"] = "address"
+        super()._fact_of(attempt, machine, kind, **values)
 
     def _keep(self, event: events.AnyEvent) -> None:
         if isinstance(event, events.AgentFact):
@@ -71,7 +137,10 @@ class Fleet(SimulatedFleet):
 
 
 class SteppedWorld(SimulatedWorld):
-    """Simulates a run step by step."""
+    """Simulates a run step by step, with faults."""
+
+    fleet_type = Fleet
+    fleet: Fleet
 
     def begin(self) -> None:
         """Start the run."""
@@ -90,15 +159,12 @@ class SteppedWorld(SimulatedWorld):
 
 
 class World(SteppedWorld):
-    """Simulates a run to its end, with faults and checks."""
-
-    fleet_type = Fleet
-    fleet: Fleet
+    """Simulates a run to its end, with a journal, killed daemons and checks."""
 
     def __init__(
         self,
         facts: events.RunFacts,
-        behaviour: Behaviour,
+        behaviour: SimulatedBehaviour,
         *,
         seed: int = 0,
         kill_after: frozenset[int] = frozenset(),

@@ -31,6 +31,7 @@ from seerd.planner.policy import outline_of, plan_of
 from seerd.planner.profile import Latency, Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
+from seerd.planning.expected import expectation
 from seerd.units import count
 
 BOOT_SHARE = 0.1  # a warning follows if boots take a larger share of the budget
@@ -79,19 +80,6 @@ def plan_for(
         least = planned if ideal or advice else _that_do(problem, cluster, profile, planned)
         raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s, advice)
     return replace(planned, warnings=tuple(warnings(planned, profile)))
-
-
-def _expecting(planned: Planned, profile: Profile) -> Planned:
-    # Imported only when it is needed: numpy takes longer than a command that only reads.
-    from seerd.planning.expected import expectation
-
-    problem, outline = planned.problem, planned.outline
-    note = expectation(problem, outline, profile)
-    own = outline.adjusted[len(problem.adjusted) :]
-    problem = replace(problem, adjusted=(*problem.adjusted, note))
-    return replace(
-        planned, problem=problem, outline=replace(outline, adjusted=(*problem.adjusted, *own))
-    )
 
 
 def first_configs(problem: Problem, mode: Mode) -> list[Config]:
@@ -154,8 +142,13 @@ def _planned(
     # The core has ended the run at the deadline.
     time_s, deadline_s = forecast.time_s, problem.limits.deadline_s
     figures = (min(each, deadline_s) for each in (time_s.p50, time_s.p95, time_s.mean))
-    planned = Planned(problem, outline, cluster, replace(forecast, time_s=Spread(*figures)))
-    return _expecting(planned, profile) if problem.params.name == "seer+" else planned
+    forecast = replace(forecast, time_s=Spread(*figures))
+    if problem.params.name == "seer+":
+        own = outline.adjusted[len(problem.adjusted) :]
+        notes = (*problem.adjusted, expectation(problem, outline, profile))
+        problem = replace(problem, adjusted=notes)
+        outline = replace(outline, adjusted=(*notes, *own))
+    return Planned(problem, outline, cluster, forecast)
 
 
 def _no_time(problem: Problem, cluster: ClusterFacts, closing_s: float) -> Impossible | None:

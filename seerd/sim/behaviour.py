@@ -25,10 +25,6 @@ def exactly(seconds: float) -> Latency:
 BOOT, START, STOP, RELEASE = exactly(0.2), exactly(2.0), exactly(0.5), exactly(0.1)
 
 
-def _never(trial: str, attempt: int, report: int) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """How one simulated world behaves."""
@@ -36,10 +32,6 @@ class Behaviour:
     metric: Metric  # gives the metric of each report
     # gives the seconds of training until each report
     unit_s: UnitTime = lambda config, report, gpus: 1.0
-    # whether an attempt crashes instead of making a report: (trial, attempt, report)
-    crashes: Callable[[str, int, int], bool] = _never
-    # whether something is in the way of a new attempt, by how many of its job hold GPUs
-    blocked: Callable[[int], bool] = lambda beside: False
     # a checkpoint follows a report if the last one is at least so many seconds old; None: it
     # follows the first and every fifth report
     saves_every_s: float | None = None
@@ -54,15 +46,12 @@ class Behaviour:
     # what becomes of the work since the last report when an attempt is asked to stop: it is lost,
     # finished first, or kept
     partial: Literal["lost", "finished", "kept"] = "lost"
-    deaf: bool = False  # attempts ignore being asked to stop
     # standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20, appendix A.1)
     straggling: float = 0.0
     drop_rate: float = 0.0  # share of attempts that crash, for each second of training
     lifetime_s: float | None = None  # mean seconds until an instance is interrupted; None: never
     notice_s: float | None = None  # seconds between the notice and an interruption; None: no notice
     sudden: float = 0.0  # share of interruptions without a notice
-    # instances that the cloud has for the run, by seconds since it began; None: as many as it wants
-    capacity: Callable[[float], int] | None = None
     # job -> how its trials behave, for a run that jobs share
     jobs: Mapping[str, Behaviour] = field(default_factory=dict)
 

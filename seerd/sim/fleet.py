@@ -17,9 +17,8 @@ from typing import Any
 
 from seerd.core import events
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
-from seerd.core.events import AnyEvent, ExitCause, Goal, Notice, Obstacle
+from seerd.core.events import AnyEvent, ExitCause, Goal, Notice
 from seerd.planner.space import Config
-from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
 from seerd.training.attempt import mean_of
 
@@ -46,7 +45,6 @@ class Heap:
 
 
 NO_SHA256 = "0" * 64
-REFUSAL_S = 0.5  # seconds until the cloud says that it has no instance
 NOTICED_S = 5.0  # most seconds from a crash on one instance until others fail, if they ever do
 FINISHING_S = 2.0  # most seconds between the ends of a script on its instances
 
@@ -70,7 +68,6 @@ class SimulatedAttempt:
     share: float = 0.0  # part of the present unit of work that was done before `since`
     saved_at: float = 0.0  # when it last saved, or started
     broken: bool = False  # it has ended on one of its instances: the others do nothing more
-    obstacle: Obstacle | None = None  # what was in its way, if anything was
 
     @property
     def key(self) -> tuple[str, int]:
@@ -132,19 +129,10 @@ class SimulatedFleet:
     # ------------------------------------------------------------ instances
 
     def launch(self, command: Launch) -> None:
-        """Boot an instance if the cloud has one; the same launch gets the same instance again."""
+        """Boot an instance; the same launch gets the same instance again."""
         name, now = f"m{command.id}", self._heap.now
         machine = self.machines.get(name)
         if machine is None:
-            capacity = self.behaviour.capacity
-            alive = sum(machine.alive for machine in self.machines.values())
-            if capacity is not None and alive >= capacity(now):
-                why = "InsufficientInstanceCapacity"
-                self._reply(
-                    REFUSAL_S,
-                    lambda at: events.LaunchRefused(at=at, command=command.id, why=why, retry=True),
-                )
-                return
             running = now + self.behaviour.pending.draw(self._rng)
             machine = self.machines[name] = SimulatedMachine(name, command.gpus, now, running)
         boot_s = max(0.0, machine.running_since - now) + self.behaviour.boot.draw(self._rng)
@@ -241,7 +229,7 @@ class SimulatedFleet:
             return
         if isinstance(command, StartTrial):
             self._start(machines, command)
-        elif not self.behaviour.deaf:
+        else:
             self._stop(machines, command)
 
     def _start(self, machines: list[SimulatedMachine], command: StartTrial) -> None:
@@ -282,13 +270,7 @@ class SimulatedFleet:
         )
 
     def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        beside = sum(job_of(name) == job_of(attempt.trial) for name in self.running) - 1
-        if attempt.broken:
-            return
-        if self.behaviour.of(attempt.trial).blocked(beside):
-            attempt.obstacle = "address"
-            self._exit_all(attempt, "crashed", 1)
-        else:
+        if not attempt.broken:
             self._fact_of(attempt, machine, events.TrialTraining, reports=attempt.reports)
             self._next_unit(machine, attempt)
 
@@ -305,12 +287,10 @@ class SimulatedFleet:
     def _report(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.broken:
             return
-        behaviour = self.behaviour.of(attempt.trial)
-        crashes = behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1)
-        rate = self.behaviour.drop_rate
-        if crashes or (rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s):
+        if self._crashes(attempt):
             self._crash(machine, attempt)
             return
+        behaviour = self.behaviour.of(attempt.trial)
         attempt.reports += 1
         attempt.share, attempt.since = 0.0, math.inf
         self._fact_of(
@@ -331,6 +311,10 @@ class SimulatedFleet:
             self._finish(machine, attempt)
         elif not attempt.broken:
             self._next_unit(machine, attempt)
+
+    def _crashes(self, attempt: SimulatedAttempt) -> bool:
+        rate = self.behaviour.drop_rate
+        return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
 
     def _save(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.reports in (attempt.saved, 0):
@@ -426,7 +410,6 @@ class SimulatedFleet:
             cause=cause,
             code=code,
             tail=("last line",) if cause == "crashed" else (),
-            obstacle=attempt.obstacle,
         )
 
     def end(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:

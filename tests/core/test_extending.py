@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import AskPolicy, Launch, Terminate
 from seerd.core.enact import enact
 from seerd.core.events import ExtendAsked, InstanceReady, RunFacts, RunStarted, StopAsked
@@ -24,7 +24,6 @@ from seerd.core.verdicts import Adopted, Denied, Granted, Retired
 from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planning.planned import extended
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.complaints import notes_of
 from tests.by_hand import begun
 from tests.conftest import small_facts

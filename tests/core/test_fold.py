@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from bench.testbed.invariants import violations
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
@@ -30,7 +30,6 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.state import GONE, LIVE, State, new_state
 from seerd.core.step import Difference, again, follow, step
 from seerd.core.wanted import Agenda
-from seerd.sim.behaviour import Behaviour
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.core.test_alike import crash

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from bench.testbed.invariants import violations
 from seerd.core.asking import outlined
 from seerd.core.commands import Command, Launch, StartTrial
@@ -30,7 +30,6 @@ from seerd.core.ledger import LOST, Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.state import Instance, State, new_state
 from seerd.core.step import follow, step
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.complaints import notes_of
 from tests.conftest import small_facts
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import Launch, Terminate
 from seerd.core.events import (
     InstanceReady,
@@ -47,7 +47,6 @@ from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES
 from seerd.core.state import Instance, State
 from seerd.planner.model import Stage
-from seerd.sim.behaviour import Behaviour
 from tests.by_hand import begun, handle
 
 MakeFacts = Callable[..., RunFacts]

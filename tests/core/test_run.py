@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.codec import encode_decisions
 from seerd.core.commands import Finish, Publish, StartTrial, Status, StopTrial
 from seerd.core.events import (
@@ -29,7 +29,7 @@ from seerd.core.state import Incumbent, State, Trial
 from seerd.core.verdicts import Closing
 from seerd.planner.profile import NONE
 from seerd.planner.space import Config
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 from seerd.telling.complaints import notes_of
 from tests.by_hand import handle, reconciled, reconciled_again
 

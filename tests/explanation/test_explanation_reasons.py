@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import RunFacts
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 from seerd.telling.explanation.as_json import fates
 from seerd.telling.explanation.sentences import sentence
 from tests.explanation.timelines import (

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 from rich.console import Console, RenderableType
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
 from seerd.core.step import follow
 from seerd.planner.space import Config
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 from seerd.telling.explanation.explanations import Explanation, Kind
 from seerd.telling.explanation.timeline import Follow, Timeline
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd import cli
 from seerd.commands.common import orderly
 from seerd.errors import JournalError, SeerdError
@@ -25,7 +25,6 @@ from seerd.runs import wiring
 from seerd.runs.reading import replay
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.logs import PIECE, lines
 from seerd.telling.plain import lines_to
 from tests.conftest import small_facts

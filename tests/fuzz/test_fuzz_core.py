@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console, Group
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.agent.protocol import (
     FACTS,
     LARGEST,
@@ -38,7 +38,6 @@ from seerd.core.state import new_state
 from seerd.core.step import step
 from seerd.planner.policies import POLICIES
 from seerd.shell.translate import event_of
-from seerd.sim.behaviour import Behaviour
 from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import StartTrial
 from seerd.core.events import RunFacts, TrialReported
 from seerd.planner.measure import MEASURE, steps
@@ -18,7 +18,7 @@ from seerd.planner.model import Impossible, Limits, PolicyParams, Problem, View
 from seerd.planner.policies import POLICIES
 from seerd.planner.space import Parameter, Space
 from seerd.planning.measured import Measured, measured
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 
 MakeFacts = Callable[..., RunFacts]
 

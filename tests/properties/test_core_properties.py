@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import NO_OUTLINE, JobAdded, JobFacts, JobStopAsked, JobWeighed, RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
@@ -26,7 +26,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 from tests.recorded import recorded
 
 SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "100"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import Finish, Launch, Publish, SetTimer, StartTrial, StopTrial, Terminate
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -27,7 +27,7 @@ from seerd.core.events import (
 )
 from seerd.core.verdicts import Adopted, Closing, Kept, Promised
 from seerd.planner.space import Config
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 
 FOLDER = Path(__file__).parent
 MakeFacts = Callable[..., RunFacts]

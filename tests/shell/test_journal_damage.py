@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.commands import on_end
 from seerd.core.codec import encode_decisions, encode_event
 from seerd.core.events import JobStopAsked, RunResumed, StopAsked
@@ -27,7 +27,6 @@ from seerd.runs import reading, runs
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal, damaged
 from seerd.shell.journal_file import Tip
-from seerd.sim.behaviour import Behaviour
 from tests.explanation.timelines import MakeFacts
 from tests.tampered import without_sums
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.testbed.checked_world import Behaviour
 from seerd.errors import UsageError
 from seerd.planner.profile import LINEAR, JobProfile, Profile, parse_scaling
 from seerd.planner.space import Condition, Space
-from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import CURVE, Curves, load_curves
 from seerd.sim.setting import alone, behaviour_of
 from tests.sim.hand import IDEAL, limits

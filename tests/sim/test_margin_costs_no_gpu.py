@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.testbed.checked_world import World
+from bench.testbed.checked_world import Behaviour, World
 from seerd.core.events import RunFacts
 from seerd.core.ledger import Charge
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
@@ -18,7 +18,7 @@ from seerd.planner.policies import POLICIES
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import plan_for
-from seerd.sim.behaviour import Behaviour, exactly
+from seerd.sim.behaviour import exactly
 
 LR = Space((Parameter("lr", low=0.1, high=0.9),))
 ONE_SIZE = {"random", "sha", "hyperband", "asha", "hypersched"}

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from bench.testbed.checked_world import World, checked_run
+from bench.testbed.checked_world import World, checked_run, with_faults
 from seerd.core.commands import Launch
 from seerd.core.events import (
     InstanceLost,
@@ -369,7 +369,7 @@ def test_the_most_valuable_trials_run_on_what_came() -> None:
     setting = faulty("none")
     problem = planned(setting, "random", trials=8, p_max=1)
     made = play(setting, problem).state.facts
-    world = World(made, replace(behaviour_of(setting), capacity=lambda at: 1))
+    world = World(made, with_faults(behaviour_of(setting), capacity=lambda at: 1))
     state = world.run()
     assert {name for name, _ in world.fleet.started[:4]} == {"t0001", "t0002", "t0003", "t0004"}
     assert len(world.fleet.machines) == 1
