@@ -31,7 +31,6 @@ from seerd.planner.policy import outline_of, plan_of
 from seerd.planner.profile import Latency, Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
-from seerd.planning.expected import expectation
 from seerd.units import count
 
 BOOT_SHARE = 0.1  # a warning follows if boots take a larger share of the budget
@@ -144,6 +143,9 @@ def _planned(
     figures = (min(each, deadline_s) for each in (time_s.p50, time_s.p95, time_s.mean))
     forecast = replace(forecast, time_s=Spread(*figures))
     if problem.params.name == "seer+":
+        # Imported only when it is needed: its model's threadpoolctl takes long.
+        from seerd.planning.expected import expectation
+
         own = outline.adjusted[len(problem.adjusted) :]
         notes = (*problem.adjusted, expectation(problem, outline, profile))
         problem = replace(problem, adjusted=notes)
