@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from seerd.planner.caching import per_problem
 from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 from seerd.planner.seer import Schedule, bracket_parameters, brackets, longest_first_round, seer
 
@@ -18,7 +17,6 @@ from seerd.planner.seer import Schedule, bracket_parameters, brackets, longest_f
 WORTH_ROUNDS = Fraction(9, 10)
 
 
-@per_problem
 def schedule(problem: Problem) -> Schedule | Impossible:
     """Return the published schedule, its first round lengthened until `max_gpus` is respected."""
     limits, params = problem.planned, problem.params
