@@ -157,17 +157,17 @@ def test_a_crash_says_how_it_ended_what_follows_and_the_last_line(facts: MakeFac
     crashes = [line[10:] for line in lines if "exit status" in line]
     assert crashes == [
         (
-            "t0001: crashed: ended with exit status 1; it goes on from its checkpoint of report 1 "
+            "t0001: ended with exit status 1; it goes on from its checkpoint of report 1 "
             "(end number 1 by its own fault, 1 in a row without coming further, 2 are forgiven): "
             "last line"
         ),
         (
-            "t0001: crashed: ended with exit status 1; it goes on from its checkpoint of report 1 "
+            "t0001: ended with exit status 1; it goes on from its checkpoint of report 1 "
             "(end number 2 by its own fault, 2 in a row without coming further, 2 are forgiven): "
             "last line"
         ),
         (
-            "t0001: crashed: ended with exit status 1 (end number 3 by its own fault, 3 in a row "
+            "t0001: ended with exit status 1 (end number 3 by its own fault, 3 in a row "
             "without coming further, 2 are forgiven); it has failed: last line"
         ),
     ]
@@ -324,5 +324,5 @@ def test_a_log_line_with_control_characters_is_harmless(facts: MakeFacts) -> Non
     handle(world.state, event)
     line = line_of(event, world.state)
     assert line is not None
-    assert line.startswith("    1.0s  t0001: crashed: ended with exit status 1; it goes on from")
+    assert line.startswith("    1.0s  t0001: ended with exit status 1; it goes on from")
     assert line.endswith(": \\x1b[2Jgone\\r\\x07")
