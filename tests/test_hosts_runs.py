@@ -215,7 +215,7 @@ def test_who_has_which_gpus_of_hosts_is_asked_over_ssh(tmp_path: Path, server: S
     folder = LeaseFolder(str(server.folder / "gpus"))
     own, lease = folder.register("theirs"), folder.lease("slot-1")
     pool = ["slot-0", "slot-1"]
-    own.say(RunHere("theirs", 1.0, 2, 2, 1, pool, 5.0, {"slot-1": Use("t1/3", 6.0)}))
+    own.write(RunHere("theirs", 1.0, 2, 2, 1, pool, 5.0, {"slot-1": Use("t1/3", 6.0)}))
     told = ended(seerd(tmp_path, "machines", spec(tmp_path, server), "--json"))
     down, up = told["machines"]
     assert down["why"]
@@ -225,7 +225,7 @@ def test_who_has_which_gpus_of_hosts_is_asked_over_ssh(tmp_path: Path, server: S
         ("slot-1", "theirs", "t1"),
     ]
     assert lease is not None
-    free(lease)
+    free([lease])
     own.close()
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import metadata
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -32,8 +32,10 @@ from seerd.shell.home import Home
 from seerd.spec.experiment import load, of_one, require_limits
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec
-from seerd.telling.tables import doctor_view
 from seerd.telling.working import working
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 # with less free space for journals and models there is a warning, or a problem
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
@@ -49,7 +51,13 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
         return
     with working("looking at the spec, and at where it would run"):
         findings = examine(asked.path, asked.overrides(), home)
-    tell(findings_json(findings), partial(doctor_view, spec=str(asked.path)), json=json)
+
+    def view(findings: dict[str, Any]) -> RenderableType:
+        from seerd.telling.tables import doctor_view
+
+        return doctor_view(findings, str(asked.path))
+
+    tell(findings_json(findings), view, json=json)
     raise typer.Exit(exit_code(findings))
 
 
