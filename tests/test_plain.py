@@ -4,6 +4,7 @@ nothing that a terminal would obey.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -171,6 +172,17 @@ def test_a_crash_says_how_it_ended_what_follows_and_the_last_line(facts: MakeFac
             "without coming further, 2 are forgiven); it has failed: last line"
         ),
     ]
+
+
+def test_what_is_in_a_trial_s_way_is_named_with_how_long_it_waits(facts: MakeFacts) -> None:
+    (line, *_) = (
+        line for line in said(slow(facts(), blocked=lambda beside: beside > 0)) if "waits" in line
+    )
+    assert re.search(
+        r"something was in its way: .*; it waits until [\d.]+s, and at most \d+ trains? at a time, "
+        "since an address was in use",
+        line,
+    )
 
 
 def test_a_crash_while_everything_is_being_stopped_promises_no_restart(facts: MakeFacts) -> None:

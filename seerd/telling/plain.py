@@ -24,7 +24,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import begin, follow, replay
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.telling.complaints import complaint_text
+from seerd.telling.complaints import IN_THE_WAY, complaint_text
 from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.reasons import explained_after
 from seerd.telling.explanation.sentences import (
@@ -79,7 +79,7 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             return sentence(explanation, metric_of(explanation, state.facts))
         case "ended" if isinstance(event, events.TrialExited) and explanation.then != "eliminated":
             last = f": {error_line(event.tail)}" if event.tail and event.cause == "crashed" else ""
-            return sentence(explanation, "") + last
+            return sentence(explanation, "") + _until_when(event.trial, state) + last
         case "closing" if explanation.why != "person":  # a person is answered at once
             how = explanation.detail if explanation.why == "alike" else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
@@ -108,6 +108,16 @@ def stage_text(state: State) -> str:
     number, stages = state.plan.stage, state.outline.stages
     stage = stages[number]
     return f"stage {number + 1} of {len(stages)} until {at(stage.end_s)}: {sizes(stage.groups)}"
+
+
+def _until_when(trial: str, state: State) -> str:
+    """Return what is in a trial's way, and how long it waits for that; empty: nothing is."""
+    block = state.jobs[job_of(trial)].block
+    if block is None or state.trials[trial].fault != "blocked":
+        return ""
+    beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"
+    beside = beside if block.most and not block.on else ""
+    return f"; it waits until {at(block.again_s)}{beside}, since {IN_THE_WAY[block.why]}"
 
 
 def _started(event: events.RunStarted, state: State) -> str:
