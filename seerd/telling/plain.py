@@ -50,6 +50,7 @@ SENTENCES = frozenset(
     }
 )
 """Kinds of explanations of which the sentence is a line."""
+CRASHED = ("crashed", "blocked")
 MOST_OTHERS = 3  # how many other metrics stand in the line of a report
 LATE_S = 2.0
 """A stage is said to begin if its plan comes at most this many seconds after its start: the machine
@@ -78,7 +79,9 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
         case "judged" if explanation.verdict == "out":
             return sentence(explanation, metric_of(explanation, state.facts))
         case "ended" if isinstance(event, events.TrialExited) and explanation.then != "eliminated":
-            last = f": {error_line(event.tail)}" if event.tail and event.cause == "crashed" else ""
+            # of several nodes' last words those that name the cause
+            tail = state.trials[event.trial].tail if explanation.how in CRASHED else ()
+            last = f": {error_line(tail)}" if tail else ""
             return sentence(explanation, "") + _until_when(event.trial, state) + last
         case "closing" if explanation.why != "person":  # a person is answered at once
             how = explanation.detail if explanation.why == "alike" else ending(state)
