@@ -84,6 +84,7 @@ def test_a_script_that_waits_for_ever_is_named(tmp_path: Path, script: str, name
     during, _, end = said.partition("trials save and exit")
     assert during.count(named) == 1
     assert named in end.partition("there is no model: ")[2]
+    assert " has stopped after 1" in end
 
 
 def test_a_trial_whose_epoch_is_longer_than_its_time_is_named(tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TextIO
 
 from seerd.core import events
+from seerd.core.attempts import crash_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
+from seerd.core.failures import OVER_TIME
 from seerd.core.last_words import error_line
-from seerd.core.lifecycle import InstancePhase
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import time_left
 from seerd.core.metrics import metric_name, sign_of, violated_by
 from seerd.core.state import Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
@@ -31,12 +34,12 @@ from seerd.telling.explanation.sentences import (
     at,
     ending,
     gpus_text,
-    metric_of,
     sentence,
     sizes,
     value,
 )
 from seerd.telling.harmless import config_text, harmless
+from seerd.telling.outcomes import standing_text
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size
 
 if TYPE_CHECKING:
@@ -50,7 +53,6 @@ SENTENCES = frozenset(
     }
 )
 """Kinds of explanations of which the sentence is a line."""
-CRASHED = ("crashed", "blocked")
 MOST_OTHERS = 3  # how many other metrics stand in the line of a report
 LATE_S = 2.0
 """A stage is said to begin if its plan comes at most this many seconds after its start: the machine
@@ -76,13 +78,6 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
     match explanation.kind:
         case "planned":
             return stage_text(state) if _begins(event, state) else None
-        case "judged" if explanation.verdict == "out":
-            return sentence(explanation, metric_of(explanation, state.facts))
-        case "ended" if isinstance(event, events.TrialExited) and explanation.then != "eliminated":
-            # of several nodes' last words those that name the cause
-            tail = state.trials[event.trial].tail if explanation.how in CRASHED else ()
-            last = f": {error_line(tail)}" if tail else ""
-            return sentence(explanation, "") + _until_when(event.trial, state) + last
         case "closing" if explanation.why != "person":  # a person is answered at once
             how = explanation.detail if explanation.why == "alike" else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
@@ -111,16 +106,6 @@ def stage_text(state: State) -> str:
     number, stages = state.plan.stage, state.outline.stages
     stage = stages[number]
     return f"stage {number + 1} of {len(stages)} until {at(stage.end_s)}: {sizes(stage.groups)}"
-
-
-def _until_when(trial: str, state: State) -> str:
-    """Return what is in a trial's way, and how long it waits for that; empty: nothing is."""
-    block = state.jobs[job_of(trial)].block
-    if block is None or state.trials[trial].fault != "blocked":
-        return ""
-    beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"
-    beside = beside if block.most and not block.on else ""
-    return f"; it waits until {at(block.again_s)}{beside}, since {IN_THE_WAY[block.why]}"
 
 
 def _started(event: events.RunStarted, state: State) -> str:
@@ -189,6 +174,40 @@ def _rivals(event: events.TrialReported, state: State) -> Collection[Trial]:
     return [t for t in trials if job_of(t.id) == job] if state.facts.jobs else trials
 
 
+def _exited(event: events.TrialExited, state: State) -> str:
+    trial = state.trials[event.trial]
+    if trial.phase is TrialPhase.ELIMINATED:
+        stood = "" if trial.judged is None else standing_text(trial.judged)
+        return f"{event.trial} is out: {trial.why}{f', {stood}' if stood else ''}"
+    if event.cause == "crashed":
+        last = f": {error_line(event.tail)}" if event.tail else ""
+        return f"{event.trial} {crash_text(event)}{_then(trial, state)}{last}"
+    if trial.phase is TrialPhase.FAILED:
+        return f"{event.trial} has failed: {trial.why}"
+    if event.cause == "finished":
+        return f"{event.trial} has finished"
+    if event.cause == "lost":
+        return f"{event.trial} was lost with its agent{_then(trial, state)}"
+    if trial.checkpoints:
+        return f"{event.trial} has stopped, saved up to report {trial.checkpoints[0].reports}"
+    if trial.history or trial.began_s is None:
+        return f"{event.trial} has stopped, nothing saved"
+    after = format_duration(round(event.happened - trial.began_s))
+    later = trial.stopped != "closing" and state.phase is RunPhase.RUNNING
+    return f"{event.trial} has stopped after {after} without a report{f': {OVER_TIME}' * later}"
+
+
+def _then(trial: Trial, state: State) -> str:
+    block = state.jobs[job_of(trial.id)].block
+    if block is not None and trial.fault == "blocked":
+        beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"
+        beside = beside if block.most and not block.on else ""
+        return f" since {IN_THE_WAY[block.why]}; it waits{beside} until {at(block.again_s)}"
+    if trial.phase is TrialPhase.FAILED:
+        return " and has failed"
+    return " and will be restarted" if trial.gpus and time_left(state) else ""
+
+
 def _saved(event: events.TrialCheckpointed, state: State) -> str | None:
     if event.save_s < SLOW_S or event.save_s < state.end.slowest_s:
         return None
@@ -236,6 +255,7 @@ TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     events.OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
     events.TrialTraining: _training,
     events.TrialReported: _reported,
+    events.TrialExited: _exited,
     events.TrialCheckpointed: _saved,
     events.TrialComplained: _complained,
     events.TrialWaited: _waited,

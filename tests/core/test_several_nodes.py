@@ -31,7 +31,6 @@ from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
 from seerd.core.state import Instance, State, Trial
-from seerd.telling.plain import line_of
 from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
@@ -64,7 +63,6 @@ class Pair:
 
     def tell(self, event: Any) -> list[AnyCommand]:
         """Let it be so."""
-        self.last = event
         commands = handle(self.state, event)
         assert violations(self.state) == []
         assert reconciled_again(self.state) == []
@@ -161,7 +159,6 @@ def test_the_node_that_fell_silent_first_is_the_guilty_one(
     pair.exit("b", "crashed", tail=("of b",), silent=silent_b)
     assert pair.trial.tail == (f"of {guilty}",)
     assert pair.trial.why.endswith(f"on {guilty}")
-    assert str(line_of(pair.last, pair.state)).endswith(f": of {guilty}")
     assert pair.trial.crashes == 1
 
 

@@ -152,7 +152,7 @@ def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeF
     )
     became, why = fates(timeline, state)["t0001"]
     assert became == "failed"
-    assert "ended with exit status 1" in why
+    assert "crashed: ended with exit status 1" in why
 
 
 def test_a_rank_that_fails_ends_the_attempt_on_its_other_instance(facts: MakeFacts) -> None:

@@ -247,7 +247,7 @@ REASONS: dict[str, dict[str, str]] = {
         "saved": "exited, {kept_text}",
         "killed": "killed, {kept_text}",
         "finished": "came to the end of its script, {kept_text}",
-        "crashed": "[{detail}|crashed]",
+        "crashed": "crashed[: {detail}]",
         "blocked": "crashed since something was in its way[: {detail}]",
         "refused": "could not be started[: {detail}]",
         "lost": "lost[: {detail}| with its instance]",
