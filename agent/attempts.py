@@ -219,7 +219,7 @@ class LocalAttempt:
         stall = self._watchdog.hung
         if stall is not None and self._killing is None and self._process is not None:
             self._hung = stall
-            self._end_by(self._kill())
+            self._end_by(self._kill(stall))
 
     def _only_torchrun_is_left(self) -> bool:
         """Return whether torchrun runs without ranks, before they start or after they have gone:
@@ -385,9 +385,9 @@ class LocalAttempt:
         while postmortem.error_bytes(logs, stall.local) == before and time.monotonic() < give_up_at:
             time.sleep(host.POLL_S)
 
-    async def _kill(self) -> None:
-        if self._hung is not None:
-            await in_thread_or_here(self._request_stack, self._hung)
+    async def _kill(self, hung: Optional[Stall] = None) -> None:
+        if hung is not None:
+            await in_thread_or_here(self._request_stack, hung)
         left = await in_thread_or_here(self.family.end, (), self._launched())
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")

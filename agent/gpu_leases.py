@@ -154,7 +154,11 @@ class LeaseFolder:
         for name in self._names():
             if not name.startswith(RUN):
                 continue
-            with contextlib.suppress(OSError), open(_open(name, self._folder), "rb") as file:
+            try:
+                descriptor = _open(name, self._folder)
+            except OSError:
+                continue
+            with open(descriptor, "rb") as file:
                 lives, user = not _could_lock(file.fileno()), os.fstat(file.fileno()).st_uid
                 if lives or dead:
                     runs.append(parsed_run(file.read(LONGEST), _user(user), lives))
@@ -172,9 +176,12 @@ class LeaseFolder:
         return sorted(os.listdir(self._folder))
 
     def _is_held(self, name: str) -> bool:
-        with contextlib.suppress(OSError), open(_open(name, self._folder), "rb") as file:
+        try:
+            descriptor = _open(name, self._folder)
+        except OSError:
+            return False
+        with open(descriptor, "rb") as file:
             return not _could_lock(file.fileno())
-        return False
 
     def _file(self, name: str) -> int:
         try:

@@ -166,7 +166,7 @@ class SharedGpus:
             self._write_use()
             return False
         answer.result()
-        return True
+        return attempt in self._held
 
     def give_back(self, attempt: str) -> None:
         """Free the GPUs of an attempt of which nothing is left."""
@@ -205,7 +205,9 @@ class SharedGpus:
         self._folder.close()
 
     def _see_others(self) -> None:
-        """Report the new share, at least one GPU, for a run that wants all that it can use."""
+        """Look at the other runs; report the share if it has changed: at least one GPU, counted as
+        if this run wanted all that it can use.
+        """
         others = [run for run in self._folder.runs() if _key(run) != _key(self._run)]
         if self._devices[0] in cpu_slots(1):
             # The highest count of CPU slots is right.

@@ -24,7 +24,7 @@ def is_locked(path: Path) -> bool:
     import fcntl  # not on Windows, where no agent runs either
 
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:

@@ -80,8 +80,8 @@ class PresignedUrls:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """Note that the store refuses this URL: its grant is not used again. Nothing has arrived at
-        the place, and nothing will.
+        """Note that the store refuses this URL: its grant is not used again. No manifest has
+        arrived at the place, and none will.
         """
         with self._changed:
             self._tried.pop(slot.name, None)

@@ -61,8 +61,8 @@ HOPELESS = 8
 
 
 class AtRandom:
-    """Where configurations come from: uniform draws, as in the paper. What others learn does not
-    depend on the order of their news.
+    """Where configurations come from: uniform draws, as in the paper. Subclasses choose by
+    results; what they choose must not depend on the order of `learn`'s news.
     """
 
     def __init__(self, problem: Problem) -> None:

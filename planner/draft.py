@@ -237,7 +237,9 @@ def diverged(trial: TrialView) -> bool:
 
 
 def settled(trial: Tried, mode: Mode) -> bool:
-    """Return whether none of the later half of `PATIENCE` or more reports is better than before."""
+    """Return whether none of the later half of its reports is better than the best before; False
+    below `PATIENCE` reports.
+    """
     count = trial.history[-1].reports if trial.history else 0
     if count < PATIENCE:
         return False

@@ -304,7 +304,7 @@ def _stages(course: Brackets) -> Iterator[Stage]:
 def _sha(problem: Problem) -> Brackets | Impossible:
     """Return SHA's one bracket. Raises `ValueError` unless each rung has its `stage_gpus`."""
     gpus, rungs = problem.params.stage_gpus, sha_rungs(problem.params)
-    if gpus is None:
+    if not gpus:
         cluster = fixed_cluster(problem)
         if isinstance(cluster, Impossible):
             return cluster

@@ -380,9 +380,8 @@ def _allocations(schedule: DeadlineSchedule, view: View, left_s: float) -> list[
     cluster, problem = setting.cluster, setting.problem
     ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
     last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
-    new = [
-        name for name in names if name not in view.trials
-    ]  # stand where those without a report do
+    # new ones stand where those without a report do
+    new = [name for name in names if name not in view.trials]
     order = [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
     p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
     dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)

@@ -106,7 +106,8 @@ class ClusterFacts:
     terminate_s: float = 0.5  # most seconds from giving an instance back until it costs nothing
     instant: bool = False  # giving back takes no time: the papers' setting, in simulation only
     boot_s: float = 0.0  # seconds from the request until a rented instance should take orders
-    # seconds until a rented instance must have its first agent, where the rules say less; 0: not
+    # seconds within which a rented instance must get its first agent; the rules' time holds if that
+    # is longer
     orphan_s: float = 0.0
     hints_move: bool = True  # trials leave an instance that the cloud will probably take back
 

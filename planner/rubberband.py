@@ -3,7 +3,7 @@ section 4.3, Algorithm 2).
 
 `cheapest` minimises cost within a deadline, `fastest` time within a cost, both by expected values;
 only the chosen plan is sampled, and its mean has to stay within the limit. Both start from the best
-static allocation and the published greedy steps, whose plan bounds `dynamic_programming.search`.
+static allocation and the published greedy steps, whose plan bounds `allocations.search`.
 Keeping idle instances through a stage is considered only for `WARM` times the static allocation.
 """
 

@@ -97,7 +97,8 @@ def _shorten(error: BaseException, code: Any) -> None:
 
 def end(status: int) -> None:
     """End this process, whose script has ended, as the interpreter would, but without taking down
-    what was imported: that would copy most of the shared memory.
+    what was imported: that would copy most of the shared memory. Threads, `atexit`, the script's
+    own objects and open files are seen to.
     """
     import ctypes
 

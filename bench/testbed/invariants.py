@@ -1,5 +1,5 @@
-"""The safety properties of the core that hold after every step, checked in tests and in the simulated
-world with faults; each can be compared with docs/rules.md.
+"""The safety properties of the core that hold after every step, checked in tests and in the
+simulated world with faults; each can be compared with docs/rules.md.
 """
 
 from __future__ import annotations

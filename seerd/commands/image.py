@@ -393,10 +393,11 @@ class _Build:
             "region": self.cloud.region,
             "base": planned.base,
             "instance_type": planned.instance_type,
-            "boot_s": round(self.boot_s, 1),
-            "install_s": round(self.install_s, 1),
-            "ran_s": round(seconds, 1),
-            "usd": usd,
+            "boot_s": round(self.boot_s, 1),  # from asking for the instance to a login
+            "install_s": round(self.install_s, 1),  # what an instance with this image saves
+            "ran_s": round(seconds, 1),  # billed
+            "usd": usd,  # None: the price is not known
+            # for each of the spec's instances
             "spared_gpu_s": round(self.install_s * planned.quote.facts.gpus_per_instance, 1),
             "spared_usd": self.install_s / 3600.0 * planned.quote.usd_per_h,
             "left": left.costing,

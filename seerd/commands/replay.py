@@ -100,7 +100,7 @@ def explain(
         explained |= {"same": False, "difference": other}
         verdict = (
             f"{replayed}; after event {difference.seq} something else would be decided now than "
-            "then, and is explained as it was then:\n"
+            "then; what is told is what was decided then:\n"
             f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
             f"The journal was begun by seerd {journal.version or '(it does not say which)'}, "
             f"this is seerd {VERSION}."

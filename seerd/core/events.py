@@ -365,9 +365,8 @@ class TrialWaited(AttemptFact, frozen=True, kw_only=True, tag="trial-waited"):
 
     over_s: float  # seconds that were looked at, up to now
     ranks: tuple[int, ...]  # ranks on this instance
-    shares: tuple[
-        float, ...
-    ]  # share of that time (0 to 1) that each waited, as `ranks` are ordered
+    # share of that time (0 to 1) that each waited, as `ranks` are ordered
+    shares: tuple[float, ...]
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):

@@ -104,11 +104,11 @@ class Ledger:
 
     def between_gpu_s(self, since_s: float, until_s: float) -> float:
         """Return the GPU-seconds charged from `since_s` until `until_s`; open charges go on."""
-        return sum(
-            charge.gpus
-            * max(0.0, min(charge.end_s(until_s), until_s) - max(charge.since_s, since_s))
-            for charge in self.charges()
-        )
+        gpu_s = 0.0  # `sum` rounds otherwise from Python 3.12 on, and journals are read again
+        for charge in self.charges():
+            end_s = min(charge.end_s(until_s), until_s)
+            gpu_s += charge.gpus * max(0.0, end_s - max(charge.since_s, since_s))
+        return gpu_s
 
     def spent_gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""

@@ -45,7 +45,7 @@ def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
     """Return a checkpoint's metric; None if one of its reports is known to violate a constraint."""
     trial, goal = state.trials[checkpoint.trial], state.facts.goal_of(checkpoint.trial)
     counted = goal.averages(checkpoint.reports) if goal.constraints else 0
-    for reports in range(checkpoint.reports - counted + 1, checkpoint.reports + 1):
+    for reports in range(max(1, checkpoint.reports - counted + 1), checkpoint.reports + 1):
         metrics = metrics_of(state, trial, reports)
         if metrics and violated_by(metrics, goal):
             return None
@@ -135,7 +135,7 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     better than the model; else None.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
-    if goal.averages(2) > 1:  # some report is better than every mean
+    if goal.averages(2) > 1:  # with a mean of several: some report is better than every mean
         return None
     sign = sign_of(goal)
     most, better = sign * best.metric, None

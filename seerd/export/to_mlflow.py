@@ -64,10 +64,10 @@ class ToMlflow(Tracker):
         )
         self._experiment = str(experiment)
         runs = list(self._search(f"tags.`{RUN}` = '{facts.run}'"))
-        tags = [(one.data.tags.get(TRIAL), one.info.run_id) for one in runs]
+        tags = [(one.data.tags.get(TRIAL), one.info.run_id) for one in reversed(runs)]
         self._runs = {trial: run_id for trial, run_id in tags if trial is not None}
         parents = [run_id for trial, run_id in tags if trial is None]
-        self._parent = parents[0] if parents else self._made_parent(run)
+        self._parent = parents[-1] if parents else self._made_parent(run)
 
     def _search(self, query: str) -> Iterator[Any]:
         token = None

@@ -73,7 +73,9 @@ class _Preparation:
 
 
 class Conversation:
-    """The conversation with the agent of one instance, whose orders `orders` makes."""
+    """The conversation with the agent of one instance, whose orders `translate.InstanceOrders`
+    makes.
+    """
 
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         self.orders = orders

@@ -150,7 +150,6 @@ class Answering:
 def main() -> None:
     """Answer questions from standard input until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     questions, answers = _streams()
     _thread.start_new_thread(_end_with, (questions.fileno(),))
     messages, decoder = _messages(questions), msgspec.msgpack.Decoder(Question)
@@ -159,7 +158,8 @@ def main() -> None:
         answering = Answering(opening)
         for message in messages:
             # The system ends this process if the policy takes longer, even if that lets no other
-            # thread run.
+            # thread run. Anew each time: the policy's code may have set a handler.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, opening.limit_s + SPARE_S)
             data = frame(answering.reply(decoder.decode(message)))
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from seerd.agent.arguments import text_of
-from seerd.planner.parameter import Config, Value
-
 if TYPE_CHECKING:
+    # the command line uses the functions, and rich is slow to import
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from seerd.planner.parameter import Config, Value
 
 
 def printable(text: str) -> str:
@@ -49,4 +49,6 @@ def value_text(value: Value) -> str:
 
 def scalar(value: Any) -> Any:
     """Return a value for programs that have no lists: a list as JSON."""
+    from seerd.agent.arguments import text_of
+
     return text_of(value) if isinstance(value, list | tuple) else value

@@ -349,7 +349,7 @@ class Trial:
         self._put(dump)
 
     def _put(self, dump: Callable[[Dict[str, Any]], bytes]) -> None:
-        """Write a checkpoint of what `dump` makes of what is known of the trial."""
+        """Write a checkpoint. `dump` makes its bytes of what is known of the trial."""
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"

@@ -707,7 +707,7 @@ def test_what_was_found_out_is_told_though_it_cannot_be_kept(
     (tmp_path / folder).write_text("a file")
     said: list[str] = []
     plan, result = plan_of(tmp_path), flown_of("passed")
-    assert canary.conclude(plan, result, 0.0, said.append, json=json_) == 1
+    assert canary.conclude(plan, result, 0.0, (), said.append, json=json_) == 1
     assert "torch, cold" in capsys.readouterr().out
     assert any(str(tmp_path / folder) in line for line in said)
     other = "canaries" if folder == "clouds" else "clouds"
@@ -716,11 +716,11 @@ def test_what_was_found_out_is_told_though_it_cannot_be_kept(
 
 def test_the_times_of_a_machine_that_slept_are_not_kept(tmp_path: Path) -> None:
     said: list[str] = []
-    assert canary.conclude(plan_of(tmp_path), flown_of("passed"), 0.0, said.append, json=True) == 0
+    assert canary.conclude(plan_of(tmp_path), flown_of("passed"), 0.0, (), said.append, json=True) == 0
     good = {path: path.read_text() for path in (tmp_path / "clouds").iterdir()}
     assert len(good) == 2
     slept = flown_of("passed", boot_s=5000.0)
-    assert canary.conclude(plan_of(tmp_path), slept, 0.0, said.append, json=True) == 1
+    assert canary.conclude(plan_of(tmp_path), slept, 0.0, (), said.append, json=True) == 1
     assert any("are not kept, as they cannot be true" in line for line in said)
     assert {path: path.read_text() for path in (tmp_path / "clouds").iterdir()} == good
 

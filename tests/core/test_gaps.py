@@ -191,7 +191,7 @@ def rented() -> State:
     state.fleet.go(state.fleet.instances["i-1"], InstancePhase.READY)
     state.fleet.instances["i-1"].ready_at = 1.0
     state.ledger.start(Charge("i-1", "i-1", 4, 1.0, minimum_s=60.0))
-    state.clock.now = 200.0
+    state.clock.now, state.clock.seq = 200.0, state.clock.seq + 1
     return state
 
 

@@ -76,8 +76,9 @@ def one_size(gpus: Mapping[str, int]) -> int:
 
 
 def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:
-    """Return the settings of a run's instances, without a bid: fields that the spec has too are the
-    spec's, except those in `own`, which has all others.
+    """Return the settings of a run's instances, without a bid. Fields that the spec has too are
+    taken from it, unless they are in `own`, which gives all others (`keys`: the folder of the run's
+    key pairs).
     """
     from seerd.backends.ec2.request import Ec2Settings
 

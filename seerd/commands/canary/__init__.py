@@ -10,7 +10,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from json import dumps
@@ -77,7 +77,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
         f"{plan.run}: renting {rented_types} in {plan.cluster.region}. It costs {cost} that it "
         f"ever may; the instances end by themselves after {format_duration(LONGEST_S)}"
     )
-    at = time.time()
+    at, names = time.time(), set(names_of(plan))
 
     def say_outcome(outcome: CheckOutcome) -> None:
         why = "" if outcome.result == "passed" else f": {outcome.said}"
@@ -87,16 +87,23 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
         result = until_signal(
             lambda: fly(plan, OutcomeLog(say_outcome), Path(folder)), say, "everything"
         )
-    raise typer.Exit(conclude(plan, result, at, say, json=json))
+    raise typer.Exit(conclude(plan, result, at, names, say, json=json))
 
 
 def conclude(
-    plan: CanaryPlan, result: CanaryResult, at: float, say: Callable[[str], None], *, json: bool
+    plan: CanaryPlan,
+    result: CanaryResult,
+    at: float,
+    names: Collection[str],
+    say: Callable[[str], None],
+    *,
+    json: bool,
 ) -> int:
     """Print the report, keep it, and return the exit status: 1 if a check has failed, or if not all
-    could be kept. It was paid for, so a failure here does not keep the rest back.
+    could be kept. It was paid for, so a failure here does not keep the rest back. `names`: what the
+    report must not have.
     """
-    results = report_json(plan, result, at, set(names_of(plan)))
+    results = report_json(plan, result, at, names)
 
     def show() -> None:
         with audible(sys.stdout):

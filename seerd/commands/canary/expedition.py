@@ -1,5 +1,5 @@
 """All checks of a canary, on three small instances and, if wanted, on one with a GPU. A check that
-goes wrong is an outcome, and prevents no other; everything is given back after them (`fleet.py`).
+goes wrong is an outcome, and prevents no other; everything is given back after them (`endings.py`).
 """
 
 from __future__ import annotations
@@ -107,10 +107,13 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
 
 
 async def _all(*works: Coroutine[Any, Any, None]) -> None:
-    """Do all of it side by side; the first exception ends the rest."""
-    async with asyncio.TaskGroup() as group:
-        for work in works:
-            group.create_task(work)
+    """Do all of it side by side; the first exception ends the rest, and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 async def _unless_locked_out(

@@ -36,7 +36,7 @@ def init(what: Path) -> None:
     """
     is_script = what.suffix == ".py" or what.is_file()
     spec = what.with_name(SPEC) if is_script else what / SPEC
-    if spec.exists():
+    if os.path.lexists(spec):  # a link may lead nowhere
         raise UsageError(f"{spec} is there already, and is not overwritten")
     if is_script:
         _for_script(what, spec)

@@ -100,6 +100,7 @@ def metrics_of_loops(tree: ast.Module, modules: set[str]) -> Iterator[PrintedMet
     """Yield what training loops of libraries print."""
     calls = {called(call) for call in calls_in(ast.walk(tree))}
     if modules & {"transformers", "trl"} and any(one.endswith("Trainer") for one in calls):
+        # what transformers' Trainer prints when it evaluates
         yield PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER_PLACE)
     named = OF_LOOP.search(ast.unparse(tree))
     for libraries, call, pattern, unnamed in LOOPS:

@@ -200,7 +200,9 @@ class NamedValues:
         name, owner = called(call), _owner(call)
         if name == "format" and owner:
             values = map(text, call.args)
-            return by_format(text(owner[0]), lambda key, _: "*" if key else next(values, "*"))
+            # what cannot be filled in may change from save to save
+            filled = by_format(text(owner[0]), lambda key, _: "*" if key else next(values, "*"))
+            return filled or "*"
         if name in ITSELF and owner:
             return text(owner[0])
         if name in JOINS:

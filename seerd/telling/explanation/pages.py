@@ -134,11 +134,13 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
         judged = [one for one in explanations if one.kind == "judged" and job_of(one.trial) == job]
         if judged:
             best = _ordered(judged, state)[:MOST_JUDGED] if len(judged) > MOST_JUDGED else judged
-            yield _judged(best, metric_of(judged[0], state.facts))
+            if best:  # of many without a finite metric none is best
+                yield _judged(best, metric_of(judged[0], state.facts))
         if len(judged) > MOST_JUDGED:
             counts = Counter(one.verdict.replace("-", " ") for one in judged)
             stood = ", ".join(f"{verdict}: {number}" for verdict, number in counts.items())
-            yield grid([("", f"these are the best; in all {stood}; --json has them all")])
+            shown = f"the best {len(best)} of {len(judged)} comparisons ({stood})"
+            yield grid([("", f"{shown}; --json has all")])
     rest = [one for one in explanations if one is not first]
     yield grid(list(lines_of(rest, named)))
     yield grid([("", text) for text in [_attempts(rest)] if text])

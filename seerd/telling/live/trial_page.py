@@ -183,8 +183,10 @@ class Lives:
         with output:
             output.seek(0)
             lines = output.read().decode(errors="replace").rstrip().split("\n")
-        if process.returncode == 0:
-            self._histories[trial] = json.loads(lines[-1])
+        # Python may write beside it, also while it exits.
+        history = next((line for line in lines if line.startswith("{")), None)
+        if process.returncode == 0 and history is not None:
+            self._histories[trial] = json.loads(history)
         else:
             self._failed[trial] = lines[-1] or f"exit status {process.returncode}"
 

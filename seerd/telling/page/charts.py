@@ -126,9 +126,8 @@ def money(frame: Frame) -> Spec:
     longest_s = max(state.now, limits.deadline_s)
     time, scale = Scale.for_s(longest_s), Scale.for_s(budget)
     times = [state.now * part / 240 for part in range(241)]
-    rows = [
-        {"x": at_s / time.of, "y": tables.billed_gpu_s(state, at_s) / scale.of} for at_s in times
-    ]
+    billed = zip(times, tables.billed_gpu_s(state, times), strict=True)
+    rows = [{"x": at_s / time.of, "y": gpu_s / scale.of} for at_s, gpu_s in billed]
     end = {"domain": [0, longest_s / time.of], "nice": False}
     x = axis("x", f"time [{time.name}]", scale=end)
     y = axis("y", f"billed [GPU-{scale.name}]")

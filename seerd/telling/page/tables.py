@@ -194,23 +194,26 @@ def best_so_far(state: State) -> list[tuple[float, float, float]]:
         for report in trial.history
         if report.metric is not None
     )
-    steps: list[tuple[float, float, float]] = []
+    steps: list[tuple[float, float]] = []
     for at_s, metric in reports:
         rank = standing("", metric, state.facts.mode)
-        if not steps or rank < standing("", steps[-1][2], state.facts.mode):
-            steps.append((at_s, billed_gpu_s(state, at_s), metric))
-    return steps
+        if not steps or rank < standing("", steps[-1][1], state.facts.mode):
+            steps.append((at_s, metric))
+    billed = billed_gpu_s(state, [at_s for at_s, _ in steps])
+    return [(at_s, gpu_s, metric) for (at_s, metric), gpu_s in zip(steps, billed, strict=True)]
 
 
 # ------------------------------------------------------------ money
 
 
-def billed_gpu_s(state: State, at_s: float) -> float:
-    """Return the GPU-seconds billed up to a moment; a minimum is billed as if it were used."""
-    return sum(
-        one.gpus * min(max(0.0, at_s - one.since_s), one.gpu_s(state.now) / one.gpus)
-        for one in state.ledger.charges()
-    )
+def billed_gpu_s(state: State, times_s: Sequence[float]) -> list[float]:
+    """Return the GPU-seconds billed up to each moment; a minimum is billed as if it were used."""
+    if not times_s:
+        return []
+    charges = [(c.since_s, c.gpus, c.gpu_s(state.now)) for c in state.ledger.charges()]
+    since_s, gpus, most_gpu_s = np.array(charges, dtype=float).reshape(-1, 3).T
+    used = (np.array(times_s)[:, None] - since_s) * gpus
+    return [float(one) for one in np.clip(used, 0.0, most_gpu_s).sum(axis=1)]
 
 
 def shares(timeline: Timeline, state: State) -> dict[str, float]:

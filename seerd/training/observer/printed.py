@@ -1,4 +1,4 @@
-"""Lines that a script prints, and the reports in them.
+"""Lines that a script prints or rewrites, and the reports in them.
 
 The one rule: a report is made when the spec's metric is printed, and is complete when the metrics
 that the spec constrains have come too. Other metrics count with the value that was printed last.

@@ -1,4 +1,4 @@
-"""What a script saves: which is newest, and whether it is whole.
+"""What a script saves: which is newest, whether it is whole, and the checkpoints made of it.
 
 The one rule: when in doubt it is not whole. One that was missed costs some work, a half one the
 trial.

@@ -43,6 +43,7 @@ NOT_ASKED = Finding(
     "AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials"
 )
 RUN_NAME = "seerd-doctor"
+UNKNOWN_OWNER = "doctor"  # stands for an owner that is not known: nothing has this tag
 SCRIPT = "#!/bin/sh\n"
 _NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
@@ -140,7 +141,7 @@ async def _permissions(notes: AwsNotes, owner: str, rented: Rented, ground: Grou
     about nothing, so that EC2 does nothing. `owner`: that of the credentials; empty: not known.
     """
     before = len(notes.lines)
-    asked = notes.aws.find_instances(owner or RUN_NAME)
+    asked = notes.aws.find_instances(owner or UNKNOWN_OWNER)
     left = await notes.ask("instances", "ec2:DescribeInstances", asked)
     disks = instances.volumes(notes.aws, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
@@ -157,7 +158,7 @@ async def _permissions(notes: AwsNotes, owner: str, rented: Rented, ground: Grou
     if live:
         found = f"{len(live)} of yours are there already"
         notes.warn("instances", found, "seerd sweep --dry-run shows whose they are")
-    elif left is not None:
+    elif left is not None and owner:
         notes.ok("instances", "none of yours is there")
 
 
@@ -174,7 +175,7 @@ async def _launch(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -
         notes.keys,
         run=RUN_NAME,
         name=notes.case.spec.name,
-        owner=owner or "doctor",
+        owner=owner or UNKNOWN_OWNER,
         gpus=rented.types[0].gpus,
         keys=Path(),
         hard_end=0.0,
