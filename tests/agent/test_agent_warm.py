@@ -26,6 +26,7 @@ from seerd.agent.launch import TORCHRUN, WarmPlan
 from seerd.agent.needs import ImportMemory
 from seerd.agent.protocol import Noticed, Started, Stop
 from seerd.agent.warm_starts import WarmStarts
+from tests.agent.waiting import until_reaped
 
 PICTURE = """
 import gc, json, locale, os, resource, signal, sys, threading, warnings
@@ -322,6 +323,7 @@ def test_one_that_is_killed_after_it_was_closed_is_not_begun_anew(tmp_path: Path
                         process.kill()
                         killed.add(process.pid)
             await asyncio.sleep(0.01)
+        await until_reaped()
         return killed
 
     assert len(asyncio.run(asyncio.wait_for(closed(), 60.0))) == 1

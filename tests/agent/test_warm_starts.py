@@ -20,7 +20,7 @@ from seerd.agent import host, warm_starts
 from seerd.agent.launch import LaunchPlan, WarmPlan
 from seerd.agent.needs import ImportMemory
 from seerd.agent.warm_starts import ColdError, ForkedProcess, WarmStarts, can_fork
-from tests.agent.waiting import until
+from tests.agent.waiting import until, until_reaped
 
 pytestmark = [
     pytest.mark.skipif(not can_fork(), reason="warm starts are for Linux"),
@@ -179,6 +179,7 @@ class Stage:
             finally:
                 self.warm.close()
                 await asyncio.to_thread(host.kill, lambda: host.each_marked_with(MARK), set[int]())
+                await until_reaped()
 
         asyncio.run(asyncio.wait_for(closing(), 60))
 

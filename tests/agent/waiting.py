@@ -36,6 +36,16 @@ def no_threads() -> Iterator[None]:
         threading.stack_size(usual)
 
 
+async def until_reaped() -> None:
+    """Return once asyncio has seen the end of all processes that this loop started and that have
+    ended: what its threads report to a closed loop is a warning in a later test.
+    """
+    await until(
+        lambda: not any(t.name.startswith("asyncio-waitpid") for t in threading.enumerate())
+    )
+    await asyncio.sleep(LOOK_S)  # a thread ends after it has reported, and the loop reads it next
+
+
 def forget_unwatched() -> None:
     """Have asyncio forget the processes for which it could start no thread: it keeps them until
     another process has such a number, and warns then, in a later test.
