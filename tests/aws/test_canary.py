@@ -716,7 +716,9 @@ def test_what_was_found_out_is_told_though_it_cannot_be_kept(
 
 def test_the_times_of_a_machine_that_slept_are_not_kept(tmp_path: Path) -> None:
     said: list[str] = []
-    assert canary.conclude(plan_of(tmp_path), flown_of("passed"), 0.0, (), said.append, json=True) == 0
+    assert (
+        canary.conclude(plan_of(tmp_path), flown_of("passed"), 0.0, (), said.append, json=True) == 0
+    )
     good = {path: path.read_text() for path in (tmp_path / "clouds").iterdir()}
     assert len(good) == 2
     slept = flown_of("passed", boot_s=5000.0)
