@@ -14,8 +14,7 @@ from seerd.core.events import JobFacts
 from seerd.errors import SpecError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits
-from seerd.planning.facts import planned_job, shared_problem
-from seerd.runs.runs import job_facts
+from seerd.planning.facts import job_facts, planned_job, shared_problem
 from seerd.shell.home import Home
 from seerd.spec.experiment import load
 from seerd.spec.reader import Override

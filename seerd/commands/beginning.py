@@ -99,8 +99,7 @@ def planned(
     experiment: Experiment, home: Home, quote: Quote, *, ideal: bool, minimize: Minimize | None
 ) -> RunFacts:
     """Plan a run. Raises `LimitsError` if the limits cannot be met."""
-    from seerd.planning.plans import plan_of
-    from seerd.runs.runs import facts_of
+    from seerd.planning.plans import facts_of, plan_of
 
     plan = plan_of(experiment, home, quote, ideal=ideal, minimize=minimize)
     return facts_of(experiment, plan, ideal=ideal, minimize=minimize)

@@ -24,7 +24,7 @@ from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.job_parts import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
-from seerd.planning.facts import planned_job
+from seerd.planning.facts import job_facts, planned_job
 from seerd.runs import reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, StopJobRequest, WeighRequest
@@ -114,7 +114,7 @@ def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[
         allocations=like.allocations,
         threads=like.threads,
     )
-    return JobRequest(planned, runs.job_facts(job), starts), job
+    return JobRequest(planned, job_facts(job), starts), job
 
 
 def _remove(folder: RunFolder, job: str) -> None:

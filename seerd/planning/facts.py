@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
+from seerd.core.events import JobFacts
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits, PlannedJob, PolicyParams, Problem
 from seerd.planner.profile import Profile
@@ -152,3 +155,15 @@ def _needed(value: float | None, option: str) -> float:
     if value is None:
         raise UsageError(f"give {option}, or put it into [limits] of the spec")
     return value
+
+
+def job_facts(job: Spec) -> JobFacts:
+    """Collect what is decided about a job."""
+    observed = job.train.observed
+    return JobFacts(
+        id=job.id,
+        owner=job.owner,
+        **msgspec.structs.asdict(job.goal),
+        patterns={} if observed is None else observed.report,
+        saves_to="" if observed is None else observed.checkpoint,
+    )

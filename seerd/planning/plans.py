@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from seerd.backends.base import Quote
+from seerd.core.events import Objective, RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.forecast import Forecast, lane_time
 from seerd.planner.halving import sha_rungs
@@ -16,7 +17,7 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes, work_stages
-from seerd.planning.facts import earlier_notes, problem_of, shared_problem, target_notes
+from seerd.planning.facts import earlier_notes, job_facts, problem_of, shared_problem, target_notes
 from seerd.planning.planned import Planned, closing_of, others, plan_for, warnings
 from seerd.planning.profiles import profile_for
 from seerd.shell.home import Home
@@ -235,7 +236,7 @@ def plan_of(
     quote: Quote,
     *,
     ideal: bool = False,
-    minimize: Literal["cost", "time"] | None = None,
+    minimize: Minimize | None = None,
 ) -> Planned:
     """Plan what `seerd run` would start. `quote`: what the cluster offers.
 
@@ -256,6 +257,33 @@ def plan_of(
         return elastic_plan(job, cluster, slowest, minimize)
     notes = (*quote.notes, *filter(None, [slowest.note]))
     return plan_for(problem_of(job, cluster, slowest, notes), cluster, slowest, ideal=ideal)
+
+
+def facts_of(
+    experiment: Experiment,
+    planned: Planned,
+    *,
+    ideal: bool = False,
+    minimize: Minimize | None = None,
+) -> RunFacts:
+    """Collect what is decided about a run before it begins; its id follows when it is made.
+
+    ideal     whether it was planned as published, whatever is billed
+    minimize  what its plan minimises
+    """
+    jobs = [job_facts(job) for job in experiment.jobs]
+    objective = {name: getattr(jobs[0], name) for name in Objective.__struct_fields__}
+    return RunFacts(
+        run="",
+        name=experiment.name,
+        **objective,
+        problem=planned.problem,
+        cluster=planned.cluster,
+        outline=planned.outline,
+        jobs=tuple(jobs) if experiment.is_shared else (),
+        minimize=minimize,
+        ideal=ideal,
+    )
 
 
 def others_of(

@@ -13,7 +13,6 @@ import time
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -21,7 +20,7 @@ from seerd.backends.backend import MARGIN_S
 from seerd.backends.base import Leftovers, Quote
 from seerd.backends.bundle import build_agent
 from seerd.clock import wall
-from seerd.core.events import JobFacts, Objective, RunFacts, RunStarted
+from seerd.core.events import RunFacts, RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import incumbent
 from seerd.core.rules import closing_s, shortest_s
@@ -37,9 +36,6 @@ from seerd.shell.source_copy import CopyTerms, Say, copy_source
 from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
-
-if TYPE_CHECKING:
-    from seerd.planning.planned import Planned  # numpy, which a run needs no more
 
 COPY_SHARE = 1 / 6  # most of the time until the run must close that copying the source takes
 COPY_S = 0.5  # seconds that it may take however short the run is
@@ -75,7 +71,7 @@ def create(
     `LimitsError` if the deadline leaves too little time to copy the source, `UsageError` if too few
     files may be opened.
 
-    facts   what was decided about the run, by `facts_of`
+    facts   what was decided about the run, by `planning.plans.facts_of`
     quote   what its cluster offers
     origin  when the run began, wall clock, seconds since 1970
     say     prints one line for the user
@@ -127,45 +123,6 @@ def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
     terms = replace(terms, follow=job.train.follow)
     copy_source(job.train.source, folder.source / job.id, without, terms)
     edits.keep(folder, job)
-
-
-def facts_of(
-    experiment: Experiment,
-    planned: Planned,
-    *,
-    ideal: bool = False,
-    minimize: Literal["cost", "time"] | None = None,
-) -> RunFacts:
-    """Collect what is decided about a run before it begins; its id follows when it is made.
-
-    ideal     whether it was planned as published, whatever is billed
-    minimize  what its plan minimises
-    """
-    jobs = [job_facts(job) for job in experiment.jobs]
-    objective = {name: getattr(jobs[0], name) for name in Objective.__struct_fields__}
-    return RunFacts(
-        run="",
-        name=experiment.name,
-        **objective,
-        problem=planned.problem,
-        cluster=planned.cluster,
-        outline=planned.outline,
-        jobs=tuple(jobs) if experiment.is_shared else (),
-        minimize=minimize,
-        ideal=ideal,
-    )
-
-
-def job_facts(job: Spec) -> JobFacts:
-    """Collect what is decided about a job."""
-    observed = job.train.observed
-    return JobFacts(
-        id=job.id,
-        owner=job.owner,
-        **msgspec.structs.asdict(job.goal),
-        patterns={} if observed is None else observed.report,
-        saves_to="" if observed is None else observed.checkpoint,
-    )
 
 
 def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
