@@ -7,7 +7,7 @@ from itertools import product
 from seerd.planner.rubberband import Known, Table, Task, figures
 
 
-def exhaustive(task: Task, table: Table) -> Known:
+def exhaustive(task: Task, table: Table) -> Known | None:
     """Find the best of all choices by trying each: small cases are checked against it."""
     choices = product(*(range(len(row)) for row in table))
     valued = ((choice, figures(choice, table, task.terms)) for choice in choices)

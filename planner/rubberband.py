@@ -3,26 +3,24 @@ section 4.3, Algorithm 2).
 
 `cheapest` minimises cost within a deadline, `fastest` time within a cost, both by expected values;
 only the chosen plan is sampled, and its mean has to stay within the limit. Both start from the best
-static allocation and the published greedy steps, whose plan bounds `allocations.search`.
-Keeping idle instances through a stage is considered only for `WARM` times the static allocation.
+static allocation and its `WARM` multiples. From each come the published greedy steps, and then the
+stages one at a time get the number that is best beside the others', while that helps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 
 from seerd.planner.allocations import (
-    WIDTH,
-    Aim,
     AllocationTerms,
     Figures,
     Option,
     expected,
     option_gpus,
     options,
-    search,
 )
 from seerd.planner.forecast import Forecast, forecast_stages
 from seerd.planner.model import ClusterFacts
@@ -30,12 +28,11 @@ from seerd.planner.profile import Profile
 from seerd.planner.stages import WorkStage
 
 WARM = 1, 2, 3  # multiples of the best static allocation from which the greedy steps start
-SCOUTS = 60  # the width of the first search, whose plan bounds the second
 ATTEMPTS = 6  # most searches, each with a lower limit because the sampled mean was over it
 SAMPLES = 400
 
 Choice = tuple[int, ...]  # the option of each stage, by index
-Known = tuple[Choice, Figures] | None  # the best choice so far
+Known = tuple[Choice, Figures]  # a choice, and what it takes
 Table = Sequence[Sequence[Option]]  # the options of each stage, ascending in GPUs
 
 
@@ -53,10 +50,19 @@ class Task:
         """Return whether these figures keep the limit."""
         return (figures.cost if self.minimise_time else figures.time_s) <= self.limit * (1 + 1e-9)
 
-    def key(self, figures: Figures) -> tuple[float, float]:
-        """Return what figures are sorted by, best first: what is minimised, then the other."""
-        both = figures.cost, figures.time_s
-        return both[::-1] if self.minimise_time else both
+    def key(self, figures: Figures) -> tuple[float, float, float]:
+        """Return what figures are sorted by, best first: how far they miss the limit, what is
+        minimised, as far as it is exact, and the other.
+        """
+        least, other = figures.cost, figures.time_s
+        if self.minimise_time:
+            least, other = other, least
+        missed = 0.0 if self.good(figures) else other - self.limit
+        return missed, float(f"{least:.10g}"), other
+
+    def best(self, known: Iterable[Known]) -> Known:
+        """Return the best of several choices."""
+        return min(known, key=lambda pair: self.key(pair[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,6 @@ class ElasticPlan:
 
     gpus: tuple[int, ...]  # GPUs in all for each stage
     forecast: Forecast  # time and cost, sampled
-    exact: bool = False  # no other allocation is better by expected values
 
 
 def cheapest(
@@ -108,16 +113,16 @@ def _planned(task: Task) -> ElasticPlan | None:
     for _ in range(ATTEMPTS):
         warm = static(lowered)
         table = tables(lowered, warm)
-        by_steps = greedy(lowered, table, warm)
-        result = improved(lowered, table, by_steps)
-        if result is None:
+        found = [improved(lowered, table, each) for each in greedy(lowered, table, warm)]
+        choice, taken = lowered.best(found)
+        if not lowered.good(taken):
             return None
-        gpus = tuple(row[index].gpus for row, index in zip(table, result[0], strict=True))
+        gpus = tuple(row[index].gpus for row, index in zip(table, choice, strict=True))
         forecast = forecast_of(task, gpus)
         cost = forecast.gpu_s if task.terms.in_gpu_s else forecast.usd
         over = (cost if task.minimise_time else forecast.time_s).mean - task.limit
         if over <= task.limit * 1e-9:
-            return ElasticPlan(gpus, forecast, result[1])
+            return ElasticPlan(gpus, forecast)
         lowered = replace(lowered, limit=lowered.limit - 1.1 * over)
     return None
 
@@ -128,28 +133,32 @@ def forecast_of(task: Task, gpus: Sequence[int]) -> Forecast:
     return forecast_stages(stages, task.terms.cluster, task.terms.profile, samples=SAMPLES)
 
 
-def improved(task: Task, table: Table, best: Known) -> tuple[Choice, bool] | None:
-    """Search for a plan at least as good as `best`, narrowly, then widely: (choice, if exact)."""
-    for width in (SCOUTS, WIDTH):
-        if task.minimise_time:
-            aim = Aim(Figures(inf if best is None else best[1].time_s, task.limit), True)
-        else:
-            aim = Aim(Figures(task.limit, inf if best is None else best[1].cost), False)
-        result = search(table, task.terms, aim, width)
-        if result is not None:
-            best = result.choice, figures(result.choice, table, task.terms)
-        if result is not None and result.exact:
-            return result.choice, True
-    return None if best is None else (best[0], False)
+def improved(task: Task, table: Table, best: Known) -> Known:
+    """Give a stage any other number, and the next one as many as it has, one option more, or one
+    less, while that helps.
+    """
+    before = None
+    while best != before:
+        before = best
+        for number, row in enumerate(table):
+            for index, change in product(range(len(row)), (0, -1, 1)):
+                choice = [*best[0]]
+                choice[number] = index
+                if change and number + 1 < len(table):
+                    most = len(table[number + 1]) - 1
+                    choice[number + 1] = min(most, max(0, choice[number + 1] + change))
+                taken = figures(choice, table, task.terms)
+                if task.key(taken) < task.key(best[1]):
+                    best = tuple(choice), taken
+    return best
 
 
-def static(task: Task) -> Option | None:
-    """Return the first stage's option of the best plan that never changes, or None."""
+def static(task: Task) -> Option:
+    """Return the first stage's option of the best plan that never changes."""
     counts = _static_gpus(task)
-    columns = zip(*(options(stage, counts, task.terms) for stage in task.stages), strict=True)
-    valued = [(expected(column, task.terms), column[0]) for column in columns]
-    good = [(task.key(taken), option) for taken, option in valued if task.good(taken)]
-    return min(good, key=lambda pair: pair[0])[1] if good else None
+    rows = [options(stage, counts, task.terms) for stage in task.stages]
+    columns: Iterable[tuple[Option, ...]] = zip(*rows, strict=True)
+    return min(columns, key=lambda column: task.key(expected(column, task.terms)))[0]
 
 
 def _static_gpus(task: Task) -> list[int]:
@@ -163,7 +172,7 @@ def _static_gpus(task: Task) -> list[int]:
     return sorted(counts)
 
 
-def tables(task: Task, warm: Option | None) -> list[tuple[Option, ...]]:
+def tables(task: Task, warm: Option) -> list[tuple[Option, ...]]:
     """List the options of each stage: its own, and those that the greedy steps start from."""
     starts, cluster = set(_starts(task, warm)), task.terms.cluster
     own = [{*option_gpus(stage, cluster, task.max_gpus)} for stage in task.stages]
@@ -173,10 +182,8 @@ def tables(task: Task, warm: Option | None) -> list[tuple[Option, ...]]:
     ]
 
 
-def _starts(task: Task, warm: Option | None) -> Iterator[int]:
+def _starts(task: Task, warm: Option) -> Iterator[int]:
     """Yield the static allocation and its multiples, or its fractions where steps go up."""
-    if warm is None:
-        return
     most = max(_static_gpus(task))
     for factor in WARM:
         gpus = max(1, warm.gpus // factor) if task.minimise_time else warm.gpus * factor
@@ -184,22 +191,20 @@ def _starts(task: Task, warm: Option | None) -> Iterator[int]:
             yield gpus
 
 
-def greedy(task: Task, table: Table, warm: Option | None) -> Known:
-    """Return the best result of Algorithm 2 from each start, or None. Where time is minimised steps
-    go up. A step that would break the limit is passed over; the paper stops there.
+def greedy(task: Task, table: Table, warm: Option) -> list[Known]:
+    """Return each start, and the result of Algorithm 2 from it. Where time is minimised steps go
+    up. A step that would break the limit is passed over; the paper stops there.
     """
-    ends = []
+    made = []
     for gpus in _starts(task, warm):
         start = tuple(
             next(i for i, option in enumerate(row) if option.gpus == gpus) for row in table
         )
-        ended = _stepped(task, table, start)
-        if task.good(ended[1]):
-            ends.append(ended)
-    return min(ends, key=lambda pair: task.key(pair[1])) if ends else None
+        made += [(start, figures(start, table, task.terms)), _stepped(task, table, start)]
+    return made
 
 
-def _stepped(task: Task, table: Table, choice: Choice) -> tuple[Choice, Figures]:
+def _stepped(task: Task, table: Table, choice: Choice) -> Known:
     """Repeat the step with the largest gain per loss while there is a gain and the limit holds."""
     now = figures(choice, table, task.terms)
     while True:
@@ -239,6 +244,6 @@ def _steps(task: Task, table: Table, choice: Choice) -> Iterator[Choice]:
             yield (*choice[:number], index, *choice[number + 1 :])
 
 
-def figures(choice: Choice, table: Table, terms: AllocationTerms) -> Figures:
+def figures(choice: Sequence[int], table: Table, terms: AllocationTerms) -> Figures:
     """Return the time and cost of a choice."""
     return expected([row[index] for row, index in zip(table, choice, strict=True)], terms)

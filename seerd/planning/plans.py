@@ -29,7 +29,6 @@ Minimize = Literal["cost", "time"]
 SPARE = 1.1  # a run is ended after this many times the 95th percentile of what is minimised
 HALVINGS = 10
 UNLIMITED_S = 1e9
-CUT_SHORT = "another allocation may be a little better: the search was cut short"
 NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
 
 
@@ -204,11 +203,7 @@ def _planned(spec: Spec, task: _Task, plan: ElasticPlan, closing_s: float) -> Pl
         cluster.gpus_per_instance,
         within=replace(limits, deadline_s=deadline_s - start_s),
         start_s=start_s,
-        adjusted=(
-            *target_notes(spec),
-            *earlier_notes(spec.policy),
-            *(() if plan.exact else (CUT_SHORT,)),
-        ),
+        adjusted=(*target_notes(spec), *earlier_notes(spec.policy)),
     )
     outline = outline_of(problem)
     assert not isinstance(outline, Impossible), outline.reason

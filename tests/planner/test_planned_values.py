@@ -19,14 +19,9 @@ import pytest
 from bench.many.priors import from_quality_vectors, from_rows
 from bench.testbed.policy_world import FakeTrial
 from seerd.planner.allocations import (
-    Aim,
     AllocationTerms,
-    Figures,
-    Option,
-    expected,
     option_gpus,
     options,
-    search,
 )
 from seerd.planner.clouds import INSTANCE_TYPES, UNPRICED_GPUS, assumed, boot_limit_s
 from seerd.planner.draft import settled
@@ -111,7 +106,7 @@ def forecasts() -> Iterator[str]:
 
 def alone() -> Iterator[str]:
     """What single stages may have, and what they take."""
-    yield f"without a boot: {AllocationTerms(CLUSTERS['rented 4'], Profile()).boot_s([0, 1, 3])}"
+    yield f"without a boot: {AllocationTerms(CLUSTERS['rented 4'], Profile()).boot_of(3)}"
     for (name, cluster), stage in product(CLUSTERS.items(), (*STAGES[0], WorkStage(5, 2, p_max=2))):
         terms = AllocationTerms(cluster, UNEVEN)
         gpus = option_gpus(stage, cluster, 24)
@@ -119,41 +114,12 @@ def alone() -> Iterator[str]:
         for one in options(stage, gpus[::3], terms):
             yield f"  {one.gpus} {one.instances} {one.work_s:.5g} {one.held_gpu_s:.5g}"
         prices = (terms.per_gpu_s, terms.per_instance_s, terms.per_fetch, terms.release_s)
-        boots = [*terms.boot_s([0, 1, 3]), terms.boot_of(0), terms.boot_of(2), terms.pending_s]
+        boots = [*map(terms.boot_of, (1, 2, 3)), terms.pending_s]
         yield f"  {' '.join(f'{value:.5g}' for value in (*prices, *boots))}"
 
 
-def drawn_tables(rng: random.Random) -> list[list[Option]]:
-    return [
-        [
-            Option(n, n, rng.uniform(10, 300) / n**0.7, rng.uniform(50, 400))
-            for n in sorted(rng.sample(range(1, 13), 5))
-        ]
-        for _ in range(4)
-    ]
-
-
-def searched() -> Iterator[str]:
-    """What is found in tables that are drawn, some of it with few beginnings kept."""
-    rng = random.Random(3)
-    for number, (name, cluster) in product(range(2), CLUSTERS.items()):
-        terms, tables = AllocationTerms(cluster, UNEVEN), drawn_tables(rng)
-        every = [expected(choice, terms) for choice in product(*tables)]
-        time_s = sorted(one.time_s for one in every)[len(every) // (2 + number)]
-        cost = sorted(one.cost for one in every)[len(every) // (2 + number)]
-        far = float("inf")
-        for minimise_time, width in product((False, True), (2, 5, 3000)):
-            for limits in (
-                Figures(far if minimise_time else time_s, cost if minimise_time else far),
-                Figures(time_s, cost),
-                Figures(far, far),
-            ):
-                found = search(tables, terms, Aim(limits, minimise_time), width)
-                yield f"{name} {number} {minimise_time} {width}: {found and (*found.choice, found.exact)}"
-
-
 def elastic(plan: ElasticPlan | None) -> str:
-    return "none" if plan is None else f"{plan.gpus} {plan.exact} {shown(plan.forecast)}"
+    return "none" if plan is None else f"{plan.gpus} {shown(plan.forecast)}"
 
 
 def chosen() -> Iterator[str]:
@@ -299,7 +265,6 @@ def assumptions() -> Iterator[str]:
 PARTS = (
     forecasts,
     alone,
-    searched,
     chosen,
     standings,
     parameters,
