@@ -61,6 +61,10 @@ class Attempt:
         value = metrics[self.metric] if allows(self.constraints, metrics) else None
         return [*before, value][-self.smooth :]
 
+    def aggregate(self, recent: List[Optional[float]]) -> Optional[float]:
+        """Return the metric of a checkpoint, from what `recent` returns; None: not finite."""
+        return mean_of(recent)
+
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
         now = {"at": time.time(), "since_boot": since_boot()}
