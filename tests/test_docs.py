@@ -88,8 +88,12 @@ def test_links_lead_somewhere() -> None:
 
 def anchors(page: Path) -> set[str]:
     """Return what its headings are called in links."""
-    found = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
-    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in found}
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
+    return set(map(anchor_of, headings))
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
 
 
 def test_links_into_a_page_lead_to_a_heading() -> None:
@@ -140,6 +144,57 @@ def test_files_that_are_named_are_there(name: str) -> None:
     assert named
     for path in named:
         assert (ROOT / path).exists(), path
+
+
+# Changes that were made to try the page, and the files of code that each has touched; NEW stands
+# for a file or folder of its own.
+MADE = {
+    "a-new-policy": ("planner/NEW", "planner/policies.py"),
+    "a-new-provider": ("seerd/backends/NEW", "seerd/registry.py"),
+    "a-new-checkpoint-store": ("seerd/stores/NEW", "seerd/registry.py"),
+    "a-new-command": ("cli.py", "seerd/commands/NEW"),
+    "a-new-column-of-the-live-view": (
+        "seerd/telling/live/board.py",
+        "seerd/telling/live/table.py",
+    ),
+    "another-tracker-to-export-to": (
+        "seerd/commands/options.py",
+        "seerd/export/NEW",
+        "seerd/export/trackers.py",
+        "seerd/spec/reader.py",
+    ),
+    "a-new-hint-about-a-crash": ("seerd/telling/complaints.py",),
+    "another-aggregate-of-the-metric": (
+        "agent/protocol.py",
+        "seerd/core/events.py",
+        "seerd/planning/facts.py",
+        "seerd/spec/reader.py",
+        "seerd/training/attempt.py",
+    ),
+    "a-new-key-of-the-spec": ("planner/model.py", "seerd/spec/reader.py", "seerd/spec/spec.py"),
+    "another-rule-of-placement": ("seerd/core/aiming.py",),
+    "a-new-event": (
+        "seerd/core/events.py",
+        "seerd/core/record.py",
+        "seerd/core/state.py",
+        "seerd/shell/translate.py",
+    ),
+    "a-new-message-of-the-agents-protocol": (
+        "agent/protocol.py",
+        "agent/serve.py",
+        "seerd/shell/translate.py",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", MADE)
+def test_a_change_touches_the_files_that_the_page_names(change: str) -> None:
+    page = (ROOT / "docs" / "change.md").read_text(encoding="utf-8")
+    parts = re.split(r"(?m)^## ", page)[1:]
+    sections = {anchor_of(part.partition("\n")[0]): part for part in parts}
+    for path in MADE[change]:
+        named = path.replace("/NEW", "/") if "NEW" in path else path
+        assert f"`{named}`" in sections[change], path
 
 
 def test_every_command_says_what_it_does() -> None:
