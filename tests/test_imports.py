@@ -27,7 +27,6 @@ HEAVY = {
     "numpy",
     "optuna",
     "pathspec",
-    "pyarrow",
     "pydantic",
     "rich",
     "scipy",

@@ -199,7 +199,7 @@ def test_a_spreadsheet_computes_nothing(seerd: Callable[..., str], tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore")  # of their libraries
-@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "optuna", "wandb", "parquet"])
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "optuna", "wandb"])
 def test_other_programs_take_it(seerd: Callable[..., str], tmp_path: Path, kind: str) -> None:
     where = f"sqlite:///{tmp_path}/{kind}.db" if kind in ("mlflow", "optuna") else f"{tmp_path}/x"
     for _ in range(2):

@@ -26,7 +26,6 @@ TABLES: dict[str, Callable[[RunHistory], Rows]] = {
     "reports": rows.reports,
     "ledger": rows.charges,
 }
-WRITERS = {"csv": "csv", "parquet": "pyarrow"}  # formats of tables, and the package that each needs
 
 
 def export(folder: RunFolder, targets: ExportOptions) -> None:
@@ -34,17 +33,17 @@ def export(folder: RunFolder, targets: ExportOptions) -> None:
     wanted = {kind: str(where) for kind, where in asdict(targets).items() if where is not None}
     if not wanted:
         raise UsageError(
-            "say where to: --csv DIR, --parquet DIR, --tensorboard DIR, --mlflow URI, --optuna URL "
-            "or --wandb DIR"
+            "say where to: --csv DIR, --tensorboard DIR, --mlflow URI, --optuna URL or --wandb DIR"
         )
     for kind in wanted:
-        check_installed(kind, WRITERS.get(kind, ""))
+        if kind != "csv":
+            check_installed(kind)
     with working(f"reading {folder.run}"):
         run = read_history(folder)
     for kind, where in wanted.items():
-        if kind in WRITERS:
-            with working(f"writing {kind}"):
-                _tables(run, kind, Path(where))
+        if kind == "csv":
+            with working("writing tables"):
+                _tables(run, Path(where))
         else:
             with alone(folder, kind, where) as is_alone:
                 if not is_alone:
@@ -55,23 +54,18 @@ def export(folder: RunFolder, targets: ExportOptions) -> None:
         print(harmless(f"{folder.run}: {kind} in {without_password(where)}"))
 
 
-def _tables(run: RunHistory, kind: str, where: Path) -> None:
-    from seerd.export import rows
-
-    write, run_of = (
-        (rows.csv, rows.run_of_csv) if kind == "csv" else (rows.parquet, rows.run_of_parquet)
-    )
-    paths = {where / f"{name}.{kind}": table for name, table in TABLES.items()}
+def _tables(run: RunHistory, where: Path) -> None:
+    paths = {where / f"{name}.csv": table for name, table in TABLES.items()}
     name = run.state.facts.run
     try:
         where.mkdir(parents=True, exist_ok=True)
         for path in paths:
-            if path.is_file() and (other := run_of(path)) not in (name, ""):
+            if path.is_file() and (other := rows.run_of(path)) not in (name, ""):
                 raise UsageError(
                     f"{path} is of run {other}, and stays: name another folder for {name}, as in "
-                    f"--{kind} {where / name}"
+                    f"--csv {where / name}"
                 )
         for path, table in paths.items():
-            write(table(run).of_run(name), path)
+            rows.csv(table(run).of_run(name), path)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror}") from error

@@ -257,7 +257,6 @@ class ExportOptions:
     """Where a run is exported to, by what is written there."""
 
     csv: Path | None = option("Tables as CSV, into this folder.", metavar="DIR")
-    parquet: Path | None = option("The same tables as Parquet.", metavar="DIR")
     tensorboard: Path | None = option("TensorBoard's event files.", metavar="DIR")
     mlflow: str | None = option("MLflow: a server, or a database of its own.", metavar="URI")
     optuna: str | None = option("A study in a storage of Optuna's.", metavar="URL")

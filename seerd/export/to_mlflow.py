@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from seerd.export.tracked import Became, Tracked, Tracker, is_over, tracked, values_of
+from seerd.export.tracked import Became, Tracked, Tracker, is_over, values_of
 from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.timeline import RunHistory
 from seerd.telling.harmless import scalar
@@ -37,71 +37,67 @@ class ToMlflow(Tracker):
     """What a tracking server, or a database of MLflow's, has of one run."""
 
     def __init__(self, where: str) -> None:
+        super().__init__()
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
         self._client: Any = MlflowClient(where)
-        self._parent = ""
+        self._parent = ""  # id of MLflow's run of the run
         self._experiment = ""
-        self._runs: dict[str, str] = {}
-        self._last: dict[str, dict[str, int]] = {}
-        self._sent: dict[str, tuple[Any, ...]] = {}
+        self._runs: dict[str, str] = {}  # trial -> id of its run
+        self._last: dict[str, dict[str, int]] = {}  # trial -> metric -> its last step that is there
 
-    def bring(self, run: RunHistory) -> None:
-        """Add what is not there yet. Raises what MLflow raises."""
-        if not self._parent:
-            self._find(run)
-        for trial in tracked(run):
-            self._bring(trial, run)
-        self._tell_run(run)
-
-    def _find(self, run: RunHistory) -> None:
+    def open(self, run: RunHistory) -> None:
+        """Find the experiment and the runs in it, or make the experiment and the run of the run."""
+        if self._parent:
+            return
         facts = run.state.facts
         experiment = self._client.get_experiment_by_name(facts.name)
         experiment = (
             experiment.experiment_id if experiment else self._client.create_experiment(facts.name)
         )
         self._experiment = str(experiment)
-        runs = list(self._search(f"tags.`{RUN}` = '{facts.run}'"))
+        where = [self._experiment], f"tags.`{RUN}` = '{facts.run}'"
+        page = self._client.search_runs(*where)
+        runs = list(page)
+        while page.token:
+            page = self._client.search_runs(*where, page_token=page.token)
+            runs += page
         tags = [(one.data.tags.get(TRIAL), one.info.run_id) for one in reversed(runs)]
         self._runs = {trial: run_id for trial, run_id in tags if trial is not None}
         parents = [run_id for trial, run_id in tags if trial is None]
-        self._parent = parents[-1] if parents else self._made_parent(run)
-
-    def _search(self, query: str) -> Iterator[Any]:
-        token = None
-        while True:
-            page = self._client.search_runs([self._experiment], query, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
-
-    def _made_parent(self, run: RunHistory) -> str:
-        facts = run.state.facts
-        limits, tags = facts.problem.limits, {RUN: facts.run}
-        made = self._client.create_run(
-            self._experiment, _milliseconds(run.began), tags, run_name=facts.run
-        )
+        if parents:
+            self._parent = parents[-1]
+            return
+        limits = facts.problem.limits
         params = {
             "policy": facts.problem.params.name,
             "deadline_s": limits.deadline_s,
             "budget_gpu_min": limits.budget_gpu_s / 60,
         }
-        self._client.log_batch(made.info.run_id, params=_params(params))
+        parent = self._made(facts.run, run.began, {RUN: facts.run})
+        self._client.log_batch(parent, params=_params(params))
+        self._parent = parent
+
+    def _made(self, name: str, began: float, tags: dict[str, str]) -> str:
+        at = _milliseconds(began)
+        made = self._client.create_run(self._experiment, at, tags, run_name=name)
         return str(made.info.run_id)
 
-    def _bring(self, trial: Tracked, run: RunHistory) -> None:
-        progress, before = (trial.reports, trial.state, trial.became), self._sent.get(trial.name)
-        if progress == before:
-            return
+    def add(self, trial: Tracked, run: RunHistory) -> None:
+        """Add what is not there yet of a trial."""
         if trial.name not in self._runs:
-            self._runs[trial.name] = self._made(trial, run)
+            tags = {RUN: run.state.facts.run, TRIAL: trial.name, "mlflow.parentRunId": self._parent}
+            tags |= {JOB: job} if (job := job_of(trial.name)) else {}
+            self._runs[trial.name] = self._made(trial.name, trial.started, tags)
             self._last[trial.name] = {}
         id_ = self._runs[trial.name]
         if trial.name not in self._last:
-            self._last[trial.name] = self._last_steps(id_)
+            self._last[trial.name] = {
+                name: max(one.step for one in self._client.get_metric_history(id_, name))
+                for name in self._client.get_run(id_).data.metrics
+            }
         # What was logged with the same value before is left as it is.
         params, tags = _params(trial.config), {"seerd.state": trial.state, "seerd.why": trial.why}
         self._client.log_batch(id_, params=params, tags=_tags(tags))
@@ -109,24 +105,9 @@ class ToMlflow(Tracker):
         while some := list(islice(metrics, MOST_METRICS)):
             self._client.log_batch(id_, metrics=some)
             self._last[trial.name].update((one.key, one.step) for one in some)
+        before = self._brought.get(trial.name)
         if before is None or before[-1] != trial.became:
             self._end(id_, STATUS[trial.became], trial.ended)
-        self._sent[trial.name] = progress
-
-    def _made(self, trial: Tracked, run: RunHistory) -> str:
-        tags = {RUN: run.state.facts.run, TRIAL: trial.name, "mlflow.parentRunId": self._parent}
-        if job := job_of(trial.name):
-            tags[JOB] = job
-        started = _milliseconds(trial.started)
-        made = self._client.create_run(self._experiment, started, tags, run_name=trial.name)
-        return str(made.info.run_id)
-
-    def _last_steps(self, id_: str) -> dict[str, int]:
-        names = self._client.get_run(id_).data.metrics
-        return {
-            name: max(one.step for one in self._client.get_metric_history(id_, name))
-            for name in names
-        }
 
     def _metrics(self, trial: str, run: RunHistory) -> Iterator[Any]:
         from mlflow.entities import Metric
@@ -138,20 +119,14 @@ class ToMlflow(Tracker):
                 if report.step > last.get(key, -1):
                     yield Metric(key, value, _milliseconds(report.at), report.step)
 
-    def _tell_run(self, run: RunHistory) -> None:
-        state = run.state
-        of_jobs, over = state.result.of_jobs, is_over(state)
-        published = [of_jobs[job] for job in state.jobs if job in of_jobs]
-        handed_back = ", ".join(one.incumbent.trial for one in published)
-        status = state.end.status or "running"
-        progress = (status, over, handed_back)
-        if self._sent.get("") == progress:
-            return
-        tags = {"seerd.state": status, "seerd.handed_back": handed_back}
+    def conclude(self, run: RunHistory) -> None:
+        """Write how the run stands, and whose models are the result."""
+        state, of_jobs = run.state, run.state.result.of_jobs
+        models = ", ".join(of_jobs[job].incumbent.trial for job in state.jobs if job in of_jobs)
+        tags = {"seerd.state": state.end.status or "running", "seerd.handed_back": models}
         self._client.log_batch(self._parent, tags=_tags(tags))
-        ended = "FINISHED" if published else "FAILED"
-        self._end(self._parent, ended if over else "RUNNING", run.began + state.now)
-        self._sent[""] = progress
+        ended = "FINISHED" if models else "FAILED"
+        self._end(self._parent, ended if is_over(state) else "RUNNING", run.began + state.now)
 
     def _end(self, id_: str, status: str, at: float | None) -> None:
         if status == "RUNNING" or at is None:

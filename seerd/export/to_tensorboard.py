@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seerd.errors import ExportError
-from seerd.export.tracked import Tracked, Tracker, tracked, values_of
+from seerd.export.tracked import Tracked, Tracker, values_of
 from seerd.telling.explanation.timeline import RunHistory
 from seerd.telling.harmless import scalar
 
@@ -17,20 +17,20 @@ HEAD, TAIL = 12, 4  # bytes of a record: its length with a checksum; a checksum
 
 
 class ToTensorBoard(Tracker):
-    """The event files of runs, in a folder for each run. Raises `ExportError`."""
+    """The event files of a run, in a folder of its own. Raises `ExportError`."""
 
     def __init__(self, where: str) -> None:
+        super().__init__()
         self._folder = Path(where)
         self._last: dict[Path, int] = {}
 
-    def bring(self, run: RunHistory) -> None:
+    def add(self, trial: Tracked, run: RunHistory) -> None:
         """Add the reports that are not there yet."""
-        for trial in tracked(run):
-            path = self._folder / run.state.facts.run / trial.name / NAME
-            try:
-                self._bring(path, trial, run)
-            except OSError as error:
-                raise ExportError(f"{path} cannot be written: {error.strerror}") from error
+        path = self._folder / run.state.facts.run / trial.name / NAME
+        try:
+            self._bring(path, trial, run)
+        except OSError as error:
+            raise ExportError(f"{path} cannot be written: {error.strerror}") from error
 
     def _bring(self, path: Path, trial: Tracked, run: RunHistory) -> None:
         if path not in self._last:

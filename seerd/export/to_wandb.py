@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from seerd.export.tracked import Tracked, Tracker, tracked, values_of
+from seerd.export.tracked import Tracked, Tracker, values_of
 from seerd.planner.parameter import plain
 from seerd.telling.explanation.timeline import RunHistory
 
@@ -21,45 +21,46 @@ class ToWandb(Tracker):
     """The runs of W&B's that trials of one run are."""
 
     def __init__(self, where: str) -> None:
+        super().__init__()
         self._folder = Path(where)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._open: dict[str, Any] = {}
+        # trial -> the last report that is there, or `SETTLED`; None: the file was not read yet
         self._last: dict[str, int | str] | None = None
 
     def bring(self, run: RunHistory) -> None:
-        """Add what is not there yet. Raises what W&B raises."""
+        """Add what is not there yet, and keep in the file what is there then."""
         file = self._folder / f"seerd-{run.state.facts.run}.json"
         if self._last is None:
             self._last = json.loads(file.read_text()) if file.exists() else {}
         before = dict(self._last)
-        for trial in tracked(run):
-            if self._last.get(trial.name) != SETTLED:
-                self._last[trial.name] = self._bring(trial, run, self._last.get(trial.name, -1))
+        super().bring(run)
         if self._last != before:
             part = file.with_suffix(".part")
             part.write_text(json.dumps(self._last))
             part.replace(file)
+
+    def add(self, trial: Tracked, run: RunHistory) -> None:
+        """Add a trial's reports after the last."""
+        assert self._last is not None
+        last, settled = self._last.get(trial.name, -1), trial.became != "live"
+        if last == SETTLED or (trial.reports <= int(last) and not settled):
+            return
+        made = self._open.get(trial.name) or self._made(trial, run)
+        self._open[trial.name] = made
+        for report in values_of(run, trial.name, int(last)):
+            made.log({**report.metrics, "_timestamp": report.at}, step=report.step)
+        self._last[trial.name] = trial.reports
+        if settled:
+            made.summary.update({"seerd.state": trial.state, "seerd.why": trial.why})
+            self._open.pop(trial.name).finish(exit_code=int(trial.became == "failed"))
+            self._last[trial.name] = SETTLED
 
     def close(self) -> None:
         """Write what is still open, of trials that go on."""
         for made in self._open.values():
             made.finish()
         self._open.clear()
-
-    def _bring(self, trial: Tracked, run: RunHistory, last: int | str) -> int | str:
-        """Add a trial's reports after the last; return what is the last then."""
-        settled = trial.became != "live"
-        if trial.reports <= int(last) and not settled:
-            return last
-        made = self._open.get(trial.name) or self._made(trial, run)
-        self._open[trial.name] = made
-        for report in values_of(run, trial.name, int(last)):
-            made.log({**report.metrics, "_timestamp": report.at}, step=report.step)
-        if not settled:
-            return trial.reports
-        made.summary.update({"seerd.state": trial.state, "seerd.why": trial.why})
-        self._open.pop(trial.name).finish(exit_code=int(trial.became == "failed"))
-        return SETTLED
 
     def _made(self, trial: Tracked, run: RunHistory) -> Any:
         import wandb

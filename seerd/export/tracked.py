@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
@@ -42,11 +42,36 @@ class Tracked:
     reports: int  # how many it has made
 
 
-class Tracker(Protocol):
-    """A place elsewhere that has runs."""
+class Tracker:
+    """A place elsewhere that has one run. Its methods raise what its library raises."""
+
+    def __init__(self) -> None:
+        # what was brought last of each trial, and of the run
+        self._brought: dict[str, tuple[Any, ...]] = {}
 
     def bring(self, run: RunHistory) -> None:
-        """Add what is not there yet. Raises what its library raises."""
+        """Add what is not there yet."""
+        self.open(run)
+        for trial in tracked(run):
+            progress = trial.reports, trial.state, trial.became
+            if self._brought.get(trial.name) != progress:
+                self.add(trial, run)
+                self._brought[trial.name] = progress
+        models = tuple(one.incumbent.trial for one in run.state.result.of_jobs.values())
+        stands = run.state.end.status, is_over(run.state), models, len(run.state.jobs)
+        if self._brought.get("") != stands:
+            self.conclude(run)
+            self._brought[""] = stands
+
+    def open(self, run: RunHistory) -> None:
+        """Find what the place has of the run, or make it."""
+
+    def add(self, trial: Tracked, run: RunHistory) -> None:
+        """Add what is not there yet of a trial that has changed."""
+        raise NotImplementedError
+
+    def conclude(self, run: RunHistory) -> None:
+        """Write how the run stands, which has changed."""
 
     def close(self) -> None:
         """Write what is held back until more comes; mostly nothing is."""

@@ -67,8 +67,8 @@ def without_password(text: str) -> str:
     return PASSWORD.sub(r"\1\2...", text)
 
 
-def check_installed(kind: str, package: str = "") -> None:
-    """Raise `UsageError` if a package is not installed: the one of the tracker's name, or this."""
+def check_installed(kind: str) -> None:
+    """Raise `UsageError` if the package of a tracker is not installed."""
     extra = "wandb" if kind == "wandb" else "export"
-    if find_spec(package or kind) is None:
+    if find_spec(kind) is None:
         raise UsageError(f"exporting to {kind} needs a package: {installing(extra)}")
