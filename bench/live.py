@@ -36,7 +36,7 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.live.board import Board
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.trial_page import Lives, TrialLife
+from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.live.viewer import JournalView, RunView, Viewer
 
 TRIALS, REPORTS_PER_S = 400, 1_000
@@ -125,10 +125,7 @@ def shown(
 ) -> tuple[float, Frames]:
     """Shows a run of this process: what is counted is the watcher alone."""
     state = state_at(facts, entries[:begin])
-    with (
-        contextlib.closing(Lives(folder)) as lives,
-        Viewer(LiveLook(owner=True), lives.of) as viewer,
-    ):
+    with Viewer(LiveLook(owner=True), lambda trial: TrialLife()) as viewer:
         view = RunView(viewer)
         view.watch(state, state.now, entries[:begin])
         cpu_s, frames = 0.0, Frames(viewer)

@@ -106,7 +106,7 @@ def test_the_extras_that_are_named_are_there() -> None:
         for path in (ROOT / "seerd").rglob("*.py")
         for extra in re.findall(r"installing\([\"'](\w+)[\"']\)", path.read_text())
     }
-    assert {"notebook", "plot", "report"} <= named <= there.keys()
+    assert {"notebook", "report"} <= named <= there.keys()
 
 
 def test_nobody_is_told_to_take_seerd_from_an_index() -> None:

@@ -75,7 +75,7 @@ def test_the_page_has_jobs_with_best_and_bill_and_each_ones_curves(folder: RunFo
 def test_curves_of_a_job_are_those_of_its_metric(folder: RunFolder) -> None:
     found = JobReport(RunReader(folder).read(), "b").curve_pictures
     assert [one.name for one in found] == [f"b-curves-0-{by}" for by in ("at_s", "report", "gpu_s")]
-    values = {row["trial"] for row in found[0].wide["layer"][0]["data"]["values"]}
+    values = {row["trial"] for row in found[0].spec["layer"][0]["data"]["values"]}
     assert {job_of(trial) for trial in values} == {"b"}
     assert found[0].caption.startswith("loss of 8 of 8 trials")
 

@@ -18,14 +18,21 @@ from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import names_of
 from seerd.core.state import Instance
-from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyParams, Problem
+from seerd.planner.model import (
+    ClusterFacts,
+    Limits,
+    MetricConstraint,
+    PolicyParams,
+    Problem,
+    Report,
+)
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.telling.live.board import Board, Recent, board_of
 from seerd.telling.live.frame import frame, instances
 from seerd.telling.live.look import LiveLook, press
 from seerd.telling.live.table import sparkline
-from seerd.telling.live.trial_page import TrialLife, plot
+from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.summary import summary
 
 FIRST = LiveLook()
@@ -306,10 +313,16 @@ def test_sparklines(values: list[float | None], width: int, line: str) -> None:
     assert sparkline(values, width) == line
 
 
-def test_a_curve_has_its_lowest_and_highest_value_at_the_axis() -> None:
-    lines = [line.plain for line in plot([1, 2, 3], [0.25, None, 0.75], "accuracy", 40)]
-    assert lines[0] == "accuracy by report"
-    assert lines[1].startswith("     0.75 ┤        ████")
-    assert lines[8] == "     0.25 ┤▁▁▁▁    ████"
-    assert lines[9].split() == ["1", "3"]
-    assert "no report yet" in plot([], [], "accuracy", 40)[1].plain
+def test_a_trial_has_its_curve_and_says_where_its_history_and_its_log_are(rungs: Board) -> None:
+    points = tuple(Report(n, n, m) for n, m in ((1, 0.25), (2, None), (3, 0.75)))
+    values = {rungs.metrics[0]: [point.metric for point in points]}
+    row = replace(rungs.rows[0], points=points, values=values)
+    look = LiveLook(page="trial", cursor=row.id)
+    shown = replace(rungs, rows=(row, *rungs.rows[1:]))
+    lines = drawn(shown, look, (80, 30), TrialLife(log=()))
+    at = lines.index("accuracy by report  0.25 to 0.75")
+    assert lines[at + 1] == "▁ █"
+    assert f"its history, and why: seerd replay rungs --trial {row.id}" in lines
+    assert f"nothing printed yet that is here: seerd logs rungs {row.id}" in lines
+    begun = replace(row, points=(), values={})
+    assert "accuracy by report  no report yet" in drawn(replace(rungs, rows=(begun,)), look)

@@ -108,7 +108,7 @@ def test_a_trial_is_opened_and_left(rungs: Board) -> None:
     assert look.page == "trial"
     lines = drawn(rungs, look, life=TrialLife(None, ("epoch 3", "loss 0.1")))
     assert lines[0].startswith(f"{look.cursor}  ")
-    assert "accuracy by report" in lines
+    assert any(line.startswith("accuracy by report  ") for line in lines)
     assert "  loss 0.1" in drawn(rungs, look, (100, 60), TrialLife(None, ("epoch 3", "loss 0.1")))
     assert typed(rungs, look, "escape")[0].page == "run"
     down, _ = typed(rungs, look, "j")
@@ -169,6 +169,9 @@ def test_a_run_is_shown_as_it_stood(tmp_path: Path) -> None:
         life = player.life("t1")
         assert life is not None
         assert life["trial"] == "t0001"
+        shown = drawn(end, LiveLook(page="trial", cursor="t0001"), (100, 60), TrialLife(life))
+        assert any(line.startswith("why: ") for line in shown)
+        assert "what happened to it, and why" in shown
         assert journal.last_s == made.state.now
 
 

@@ -216,7 +216,7 @@ def test_the_live_view_shows_it_on_one_screen(home: Path, page: Literal["run", "
     recent.read(read, state)
     board, out = board_of(state, state.now, recent), io.StringIO()
     look = LiveLook(page=page, cursor="t0001", filter=CHOICE)
-    life = TrialLife(log=(NASTY,), failed=NASTY)
+    life = TrialLife(log=(NASTY,))
     made = frame(board, look, (160, 50), lambda trial: life, NASTY)
     Console(file=out, width=160, color_system=None).print(Harmless(Group(*made.lines)))
     assert obeyed(out.getvalue()) == set()

@@ -114,7 +114,8 @@ def _billed(charge: Charge, at_s: float, state: State) -> float:
 
 def test_bars_are_the_gpus_that_trials_held_and_never_overlap() -> None:
     told = told_of("held")
-    bars = tables.bars(told.timeline, told.state)
+    bars, left = tables.bars(told.timeline, told.state)
+    assert left == 0
     area = sum((bar.high - bar.low) * (bar.ends_s - bar.starts_s) for bar in bars)
     assert area == pytest.approx(told.state.ledger.spent_gpu_s(told.state.now), rel=0.01)
     for bar in bars:
@@ -215,7 +216,7 @@ def test_the_page_is_whole_in_itself_and_says_who_won(billing: BillingKind) -> N
         "it needs no network"
     )
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(pictures) == 2 * len(RunReport(told).pictures())
+    assert len(pictures) == len(RunReport(told).pictures())
     for picture in pictures:
         ET.fromstring(picture)
     assert "currentColor" in page
@@ -225,7 +226,7 @@ def test_runs_are_put_beside_each_other() -> None:
     page = comparison([told_of("held"), told_of("held", seed=2)])
     assert page.count("job-held-1") >= 2
     assert page.count("job-held-2") >= 2
-    assert len(re.findall("<svg", page)) == 4
+    assert len(re.findall("<svg", page)) == 2
 
 
 def kept(home: Path, mode: Mode = "max") -> RunFolder:
@@ -339,10 +340,10 @@ def test_promotions_are_marked_where_they_were_made() -> None:
     points = tables.curves(order, told.timeline, None)
     marked = {(one.trial, one.report) for one in points if one.promoted}
     assert marked == promoted
-    wide = next(one for one in RunReport(told).pictures() if one.name == "curves-0-report").wide
+    spec = next(one for one in RunReport(told).pictures() if one.name == "curves-0-report").spec
     drawn = [
         (row["trial"], row["x"])
-        for one in wide["layer"]
+        for one in spec["layer"]
         if one["mark"].get("shape") == "triangle-up"
         for row in one["data"]["values"]
     ]
@@ -396,15 +397,15 @@ def test_trials_are_told_apart_without_colour_and_stops_are_marked() -> None:
     halted = sum(fate(told.state, one) == "survived" for one in told.state.trials.values())
     rings = [
         len(one["data"]["values"])
-        for one in pictures["curves-0-at_s"].wide["layer"]
+        for one in pictures["curves-0-at_s"].spec["layer"]
         if one["mark"].get("shape") == "circle"
     ]
     assert rings == [halted]
     names = [
-        one for one in pictures["parallel"].wide["layer"] if one["mark"].get("align") == "right"
+        one for one in pictures["parallel"].spec["layer"] if one["mark"].get("align") == "right"
     ]
     assert len(names[0]["data"]["values"]) == tables.TOP
-    assert "shape" in pictures["slices"].wide["concat"][0]["layer"][1]["encoding"]
+    assert "shape" in pictures["slices"].spec["concat"][0]["layer"][1]["encoding"]
 
 
 @pytest.mark.parametrize("to", ["", ".", "folder"])
@@ -437,7 +438,7 @@ def test_without_scikit_learn_the_missing_package_is_named(
 def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     picture = RunReport(told_of("held")).pictures()[0]
     with pytest.raises(UsageError, match=r"a picture ends in \.svg, \.png, \.pdf"):
-        write(picture.wide, tmp_path / "x.xyz")
+        write(picture.spec, tmp_path / "x.xyz")
     assert not list(tmp_path.iterdir())
 
 

@@ -278,9 +278,9 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--set", "policy.eta=2"), "--set changes keys of a spec: give a SPEC as well"),
     (
         ("--plot", "plot.txt"),
-        r"--plot plot.txt: its name says the format: .png, .svg, .pdf, ..., not .txt",
+        r"plot.txt: a picture ends in .svg, .png, .pdf",
     ),
-    (("--plot", "plot"), "not nothing"),
+    (("--plot", "plot"), "plot: a picture ends in"),
     (("--plot", "/nowhere/plot.png"), "there is no folder /nowhere"),
 ]
 

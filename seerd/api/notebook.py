@@ -108,7 +108,8 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
 def gpus(read: ReadRun) -> Chart:
     """Draw GPUs over time."""
     caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
-    return Chart(charts.gpus(_frame(read), tables.bars(read.timeline, read.state)), caption)
+    bars, _ = tables.bars(read.timeline, read.state)
+    return Chart(charts.gpus(_frame(read), bars), caption)
 
 
 def costs(read: ReadRun) -> Chart:

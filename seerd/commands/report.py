@@ -143,7 +143,7 @@ def _pictures(made: RunReport, place: Path, ending: str) -> None:
         place.mkdir(parents=True, exist_ok=True)
         pictures = made.pictures()
         for picture in pictures:
-            write(picture.wide, place / f"{picture.name}{ending}")
+            write(picture.spec, place / f"{picture.name}{ending}")
     except OSError as error:
         raise UsageError(f"{place} cannot be written: {error.strerror}") from error
     print(f"{count(len(pictures), 'picture')} in {harmless(str(place))}")

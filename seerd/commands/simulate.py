@@ -38,7 +38,7 @@ from seerd.sim.curves import Curves, load_curves, synthetic
 from seerd.sim.setting import Faults, Outcome, Setting, alone, problem_of, run
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, SpecLimits
-from seerd.telling import study_table
+from seerd.telling.study_table import study_view
 from seerd.units import count, parse_duration, parse_gpu_time, parse_money
 
 # Most GPUs per trial in SEER's evaluation (section 6.3), where other policies have no such limit.
@@ -79,13 +79,19 @@ def simulate(asked: SimulateOptions, spec: Spec | None, home: Home, *, json: boo
     plot = asked.plot
     study = make(asked, spec, home.path, this_machine())
     if plot is not None:
-        study_table.check_plot(plot)
+        # only here: it takes what reports are drawn with
+        from seerd.telling.page import charts, drawing
+
+        drawing.check(plot)
     with progress(runs(study)) as tick:
         result = [row_json(row) for row in rows(study, tick)]
     if plot is not None:
-        study_table.draw(result, study.metric, plot)
+        try:
+            drawing.write(charts.study(result, study.metric), plot)
+        except OSError as error:
+            raise UsageError(f"{plot} cannot be written: {error.strerror}") from error
     mode = study.setting.job.curves.mode
-    tell(result, lambda table: study_table.study_view(table, mode, study.notes), json=json)
+    tell(result, lambda table: study_view(table, mode, study.notes), json=json)
     if all("impossible" in row for row in result):
         raise typer.Exit(LimitsError.exit_code)
 

@@ -68,24 +68,7 @@ def ledger_table(ledger: Json) -> RenderableType:
         f"{format_money(ledger['spent_usd'])}; "
         f"committed {ledger['committed_gpu_min']:.2f} GPU-min if everything were given back now"
     )
-    by_job: list[RenderableType] = [Text(), _by_job(ledger), Text()] if "jobs" in ledger else []
-    return Group(table_of(heads, rows), *by_job, sums)
-
-
-def _by_job(ledger: Json) -> Table:
-    jobs, shared, owners = ledger["jobs"], ledger["shared"], ledger["owners"]
-    bill = sum(row["gpu_min"] for row in (*jobs, shared))
-
-    def billed(row: Json) -> list[str]:
-        part = row["gpu_min"] / bill if bill else 0.0
-        return [f"{row['gpu_min']:.2f}", f"{row['usd']:.2f}", f"{part:.0%}"]
-
-    rows = [[row["job"], row["owner"] or "-", "", *billed(row)] for row in jobs]
-    if shared["gpu_min"]:
-        rows.append(["(shared)", "", "", *billed(shared)])
-    if any(row["owner"] for row in owners):
-        rows += [["", row["owner"] or "-", ", ".join(row["jobs"]), *billed(row)] for row in owners]
-    return table_of(("job", "owner", "jobs", ">GPU-min", ">USD", ">part"), rows)
+    return Group(table_of(heads, rows), sums)
 
 
 def machines_table(machines: Json) -> RenderableType:
@@ -161,10 +144,6 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-WIDTH = 60
-HEIGHT = 8
-
-
 def plan_view(plan: Json) -> RenderableType:
     """Draw the value of `plan --json`."""
     trials = count(sum(b["trials"] for b in plan["brackets"]), "trial")
@@ -177,8 +156,7 @@ def plan_view(plan: Json) -> RenderableType:
     parts: list[RenderableType] = [Text(head)]
     parts += [Text(f"note: {sentence}") for sentence in plan["adjusted"]]
     parts += [Text(f"warning: {sentence}", style="yellow") for sentence in plan["warnings"]]
-    parts += [Text(), _stages(plan["stages"]), Text(), Text(picture(plan["stages"]))]
-    parts += [Text(), _bill(plan)]
+    parts += [Text(), _stages(plan["stages"]), Text(), _bill(plan)]
     parts += [Text(), _configs(plan["configs"])] if plan["configs"] else []
     parts += [Text(), *_others(plan["others"])] if plan["others"] else []
     return Group(*parts)
@@ -234,40 +212,6 @@ def _stages(stages: list[Json]) -> Table:
         times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
         rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
     return table_of((">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"), rows)
-
-
-def picture(stages: list[Json]) -> str:
-    """Draw GPUs over time: a column for each slice of time, a row for each slice of GPUs."""
-    end_s, peak = stages[-1]["end_s"], max(stage["gpus"] for stage in stages)
-    rows = min(HEIGHT, peak)
-    lines = []
-    for row in range(rows, 0, -1):
-        level = peak * row / rows
-        bar = "".join(
-            _cell(stages, (column + 0.5) / WIDTH * end_s, level - peak / rows / 2)
-            for column in range(WIDTH)
-        )
-        lines.append(f"{round(level):>5} |{bar.rstrip()}")
-    lines.append(f" GPUs +{'-' * WIDTH}")
-    lines.append(f"       0{format_duration(round(end_s)):>{WIDTH - 1}}")
-    sizes = {group["gpus_per_trial"] for stage in stages for group in stage["groups"]}
-    if max(sizes) > 9:
-        lines.append(
-            f"       (last digit of the GPUs per trial: {', '.join(map(str, sorted(sizes)))})"
-        )
-    return "\n".join(lines)
-
-
-def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
-    """Return the last digit of the GPUs per trial there; a dot while instances boot."""
-    stage = next(stage for stage in stages if at_s < stage["end_s"])
-    if at_s < stage["start_s"]:
-        return "." if gpus < stage["gpus"] else " "
-    for group in stage["groups"]:
-        gpus -= group["gpus_per_trial"] * group["trials"]
-        if gpus < 0:
-            return str(group["gpus_per_trial"])[-1]
-    return " "
 
 
 TIMES = (

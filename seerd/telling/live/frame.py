@@ -260,7 +260,10 @@ KEYS = (
     ("g G", "to the first, to the last"),
     ("s r", "sort by the next column; the other way round"),
     ("/", "only trials that have these words in id, state, why or configuration"),
-    ("Enter", "open the marked trial: its curve, its history and why, the end of its log"),
+    (
+        "Enter",
+        "open the marked trial: its curve, the end of its log, and in seerd watch its history",
+    ),
     ("Esc", "back; without a page: all trials again"),
     ("m", "the next metric"),
     ("p", "the view stands still, or goes on; the run always goes on"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -171,30 +170,20 @@ def number(value: float | None) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """Draw values as bars in `width` characters; a gap where a value is not finite."""
-    picked = sampled(values, width)
-    finite = [value for value in picked if value is not None and math.isfinite(value)]
-    if not finite:
-        return " " * len(picked)
-    low, high = min(finite), max(finite)
+    """Draw values as bars in `width` characters; a gap where a value is not finite.
+
+    Of more values some are drawn, evenly, the last one always.
+    """
+    wanted = min(width, len(values))
+    picked = [*(values[i * len(values) // wanted] for i in range(wanted - 1)), *values[-1:]]
+    finite = [value for value in picked if value is not None]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    # halves, since the distance of two finite numbers need not be finite
+    span = (high / 2 - low / 2) or 1.0
 
     def level(value: float | None) -> str:
-        if value is None or not math.isfinite(value):
+        if value is None:
             return " "
-        return BARS[min(len(BARS) - 1, int(height_of(value, low, high) * len(BARS)))]
+        return BARS[min(len(BARS) - 1, int((value / 2 - low / 2) / span * len(BARS)))]
 
     return "".join(map(level, picked))
-
-
-def sampled(values: Sequence[float | None], most: int) -> list[float | None]:
-    """Pick at most `most` values, evenly, the last one always."""
-    if most <= 0 or not values:
-        return []
-    wanted = min(most, len(values))
-    return [*(values[i * len(values) // wanted] for i in range(wanted - 1)), values[-1]]
-
-
-def height_of(value: float, low: float, high: float) -> float:
-    """Return where a value is between the lowest (0) and the highest (1)."""
-    span = high / 2 - low / 2  # halves, since the distance of two finite numbers need not be finite
-    return (value / 2 - low / 2) / span if span else 0.0

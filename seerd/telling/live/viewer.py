@@ -30,7 +30,7 @@ from seerd.telling.live.board import Board, Recent, board_of
 from seerd.telling.live.frame import frame
 from seerd.telling.live.look import Act, LiveLook, press
 from seerd.telling.live.terminal import WAIT_S, Terminal
-from seerd.telling.live.trial_page import Lives, TrialLife, log_tail
+from seerd.telling.live.trial_page import TrialLife, log_tail
 from seerd.telling.plan_json import Json
 
 if TYPE_CHECKING:
@@ -107,8 +107,11 @@ class Viewer:
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     """Show the live view of this process's run while the context lasts; yield its watcher."""
-    lives = Lives(folder)
-    with contextlib.closing(lives), Viewer(LiveLook(owner=True), lives.of) as viewer:
+
+    def life(trial: str) -> TrialLife:
+        return TrialLife(log=log_tail(folder, trial))
+
+    with Viewer(LiveLook(owner=True), life) as viewer:
         yield RunView(viewer).watch
 
 

@@ -29,6 +29,8 @@ from seerd.telling.page.drawing import (
 )
 from seerd.telling.page.importance import Importance
 from seerd.telling.page.tables import CurvePoint
+from seerd.telling.plan_json import Json
+from seerd.units import format_duration
 
 REST_ONLY, BEST_ONLY = "datum.top == ''", "datum.top != ''"
 
@@ -279,3 +281,71 @@ def _slice(frame: Frame, parameter: Parameter) -> list[Spec]:
         layer(rows, {"type": "point", "filled": True, "size": 60}, best, BEST_ONLY),
         text(winner, dots, "trial", dx=6, fontSize=10),
     ]
+
+
+SHOWN = 0.8  # the share of a study's points, the best ones, that the scale has to show
+
+
+def study(results: Sequence[Json], metric: str) -> Spec:
+    """Draw the metric of policies by deadline and by budget, on one scale (SEER, figure 4)."""
+    scale = _study_scale(results)
+    labels = {row["policy"]: _study_label(row["policy"], results, scale) for row in results}
+    deadlines = {row["deadline_s"] for row in results}
+    budgets = {row["budget_gpu_min"] for row in results}
+    rows = []
+    if len(deadlines) > 1 or len(budgets) == 1:
+        titles = {value: f"budget {value:g} GPU-min" for value in sorted(budgets)}
+        rows.append(("deadline_s", "deadline [min]", 60, "budget_gpu_min", titles))
+    if len(budgets) > 1:
+        titles = {value: f"deadline {format_duration(round(value))}" for value in sorted(deadlines)}
+        rows.append(("budget_gpu_min", "budget [GPU-min]", 1, "deadline_s", titles))
+    dot = {"type": "point", "filled": True, "size": 50, "opacity": 1, "clip": True}
+    panels = []
+    for along, title, unit, fixed, titles in rows:
+        for value, head in titles.items():
+            points = [
+                {
+                    "x": row[along] / unit,
+                    "y": row["mean"],
+                    "low": row["mean"] - row["stderr"],
+                    "high": row["mean"] + row["stderr"],
+                    "policy": labels[row["policy"]],
+                }
+                for row in results
+                if row[fixed] == value and row["mean"] is not None
+            ]
+            y = axis("y", metric, scale={"domain": scale, "zero": False, "nice": False})
+            x = axis("x", title, scale={"zero": False, "padding": 12})
+            # All policies are in every panel's scale, so that each has one colour and mark.
+            every = {"domain": list(labels.values())}
+            policy = axis("policy", None, "nominal", scale=every)
+            line = {"x": x, "y": y, "color": policy}
+            error = {**line, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+            layers = [
+                layer(points, {"type": "line", "clip": True}, line),
+                layer(points, {"type": "rule", "clip": True}, error),
+                layer(points, dot, {**line, "shape": policy}),
+            ]
+            panels.append({"title": head, "layer": layers, "width": 300, "height": 220})
+    columns = max(len(titles) for *_, titles in rows)
+    return {"concat": panels, "columns": columns, "config": CONFIG}
+
+
+def _study_scale(results: Sequence[Json]) -> list[float] | None:
+    """Return the range of the metric's axis; points far behind the others do not stretch it."""
+    ranked = sorted((r for r in results if r["mean"] is not None), key=lambda row: row["regret"])
+    shown = ranked[: max(2, round(SHOWN * len(ranked)))]
+    if not shown:
+        return None
+    low = min(row["mean"] - row["stderr"] for row in shown)
+    high = max(row["mean"] + row["stderr"] for row in shown)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return [low - margin, high + margin]
+
+
+def _study_label(policy: str, results: Sequence[Json], scale: list[float] | None) -> str:
+    means = [row["mean"] for row in results if row["policy"] == policy and row["mean"] is not None]
+    if not means or scale is None:
+        return f"{policy} (no model)"
+    shown = any(scale[0] <= mean <= scale[1] for mean in means)
+    return policy if shown else f"{policy} (off the scale)"

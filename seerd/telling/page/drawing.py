@@ -196,7 +196,17 @@ LONGEST = 400  # characters of a text in a picture
 
 def missing() -> UsageError:
     """Return the error that a package of the extra is not installed."""
-    return UsageError(f"reports need two more packages: {installing('report')}")
+    needed = installing("report")
+    return UsageError(f"reports and pictures need two more packages: {needed}")
+
+
+def check(path: Path) -> None:
+    """Raise `UsageError` if no picture can be written there, before long work is done for it."""
+    if path.suffix not in ENDINGS:
+        raise UsageError(f"{path}: a picture ends in {', '.join(ENDINGS)}")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}")
+    _converter()
 
 
 def svg(spec: dict[str, Any]) -> str:
@@ -209,8 +219,7 @@ def svg(spec: dict[str, Any]) -> str:
 
 def write(spec: dict[str, Any], path: Path) -> None:
     """Write a picture as .png, .pdf or .svg, black on white. Raises `OSError`, `UsageError`."""
-    if path.suffix not in ENDINGS:
-        raise UsageError(f"{path}: a picture ends in {', '.join(ENDINGS)}")
+    check(path)
     convert, black = _converter(), _each_text(on_paper(spec), _drawable)
     if path.suffix == ".svg":
         data = svg(black).encode()

@@ -29,13 +29,13 @@ from seerd.telling.run_json import best
 from seerd.units import count, format_duration
 from seerd.version import VERSION
 
-WIDE, NARROW = 1100, 360
+WIDTH = 1100
 MOST_ROWS, MOST_SENTENCES, MOST_METRICS, MOST_PARAMETERS = 1000, 1500, 6, 9
 NOTHING = "Nothing was seen in this run that calls for a change."
 PARALLEL = "Configurations as lines, the best with colour and dash."
 GPUS = (
     "Each bar is an attempt of a trial on its GPUs; pale until it trained. Grey: trials that are "
-    "not among the best, or too short to be told apart."
+    "not among the best."
 )
 MONEY, SHARES = "What was billed, beside the budget and the deadline.", "Where it went."
 TEXT = ' class="text"'  # of a cell with words: they begin at the left
@@ -59,8 +59,7 @@ class Picture:
 
     name: str  # for files
     caption: str  # what it shows
-    wide: Spec  # for screens and paper
-    narrow: Spec  # for telephones
+    spec: Spec
 
 
 class JobReport:
@@ -78,9 +77,7 @@ class JobReport:
         places = {each.name: place for place, each in enumerate(self._importances)}
         varied.sort(key=lambda parameter: places.get(parameter.name, len(places)))
         self._parameters = varied[:MOST_PARAMETERS]
-        self._frames = [
-            Frame(run.timeline, run.state, self._order, width) for width in (WIDE, NARROW)
-        ]
+        self._frame = Frame(run.timeline, run.state, self._order, WIDTH)
 
     def verdict(self) -> str:
         """Write which trial won and why, or why there is no model."""
@@ -155,14 +152,14 @@ class JobReport:
             points = tables.curves(shown, self._run.timeline, metric)
             for by, _ in AXES if metric is None else AXES[1:2]:
                 name = printable(self._goal.metric if metric is None else metric)
-                specs = [charts.curves(one, points, by, name) for one in self._frames]
+                spec = charts.curves(self._frame, points, by, name)
                 caption = (
                     f"{name} of {len(shown)} of {count(len(self._order), 'trial')}; a triangle is "
                     "where a trial was promoted, a cross where one was given up, a ring where one "
                     "was stopped that might have gone on."
                     f"{beyond([point.value for point in points])}"
                 )
-                pictures.append(Picture(self._name(f"curves-{place}-{by}"), caption, *specs))
+                pictures.append(Picture(self._name(f"curves-{place}-{by}"), caption, spec))
         return pictures
 
     @cached_property
@@ -170,18 +167,18 @@ class JobReport:
         """Configurations, what matters in them, and each hyperparameter alone."""
         if not self._parameters:
             return []
-        parameters, importances, frames = self._parameters, self._importances, self._frames
-        drawn = [("parallel", PARALLEL, [charts.parallel(f, parameters) for f in frames])]
-        if importances:
-            specs = [charts.importance(frame, importances) for frame in frames]
-            drawn.append(("importance", importance_caption(importances), specs))
+        parameters, measured, frame = self._parameters, self._importances, self._frame
+        drawn = [("parallel", PARALLEL, charts.parallel(frame, parameters))]
+        if measured:
+            spec = charts.importance(frame, measured)
+            drawn.append(("importance", importance_caption(measured), spec))
         slices = (
             f"The best {printable(self._goal.metric)} of each trial by each hyperparameter; the "
             "winner has its name."
             f"{beyond([one.metric for one in self._order if one.metric is not None])}"
         )
-        drawn.append(("slices", slices, [charts.slices(f, parameters) for f in frames]))
-        return [Picture(self._name(name), caption, *specs) for name, caption, specs in drawn]
+        drawn.append(("slices", slices, charts.slices(frame, parameters)))
+        return [Picture(self._name(name), caption, spec) for name, caption, spec in drawn]
 
     def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
         trial = one.trial
@@ -227,9 +224,7 @@ class RunReport:
         self._run = run
         self._state = run.state
         self._parts = [JobReport(run, job) for job in run.state.jobs]
-        order = tables.ranked(run.state)
         self._shares = tables.shares(run.timeline, run.state)
-        self._frames = [Frame(run.timeline, run.state, order, width) for width in (WIDE, NARROW)]
 
     def page(self) -> str:
         """Return the whole page."""
@@ -273,11 +268,14 @@ class RunReport:
 
     @cached_property
     def _of_the_run(self) -> list[Picture]:
-        bars, frames = tables.bars(self._run.timeline, self._state), self._frames
+        timeline, state = self._run.timeline, self._state
+        frame = Frame(timeline, state, tables.ranked(state), WIDTH)
+        bars, left = tables.bars(timeline, state)
+        caption = f"{GPUS} {left} attempts that were too short are left out." if left else GPUS
         return [
-            Picture("gpus", GPUS, *(charts.gpus(f, bars) for f in frames)),
-            Picture("money", MONEY, *map(charts.money, frames)),
-            Picture("shares", SHARES, *(charts.shares(f, self._shares) for f in frames)),
+            Picture("gpus", caption, charts.gpus(frame, bars)),
+            Picture("money", MONEY, charts.money(frame)),
+            Picture("shares", SHARES, charts.shares(frame, self._shares)),
         ]
 
     def _facts(self) -> str:
@@ -346,7 +344,7 @@ def comparison(runs: Sequence[ReadRun]) -> str:
         Picture(
             name,
             f"{caption}{beyond(values)}",
-            *(charts.compared(named, width, by_gpu=by_gpu) for width in (WIDE, NARROW)),
+            charts.compared(named, WIDTH, by_gpu=by_gpu),
         )
         for name, caption, by_gpu in (
             ("time", "The best report so far, by time.", False),
@@ -388,12 +386,9 @@ def page(title: str, body: Iterable[str]) -> str:
 
 
 def figure(picture: Picture) -> str:
-    """Draw a picture in both widths; the page shows the one that fits."""
-    return (
-        f'<figure><div class="wide">{svg(picture.wide)}</div>'
-        f'<div class="narrow">{svg(picture.narrow)}</div>'
-        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
-    )
+    """Draw a picture with its caption."""
+    drawn, caption = svg(picture.spec), escape(picture.caption)
+    return f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>"
 
 
 def _list(title: str, items: Sequence[str]) -> str:

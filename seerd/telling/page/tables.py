@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 import numpy as np
@@ -23,8 +23,7 @@ from seerd.telling.explanation.timeline import Timeline
 
 TOP = 6  # so many trials have a colour, a dash and a name of their own
 Point = tuple[int, float, float]  # number of a report, when it was made, its metric
-MOST_BARS, MOST_LINES, MOST_POINTS = 500, 120, 3000
-FINEST = 1 / 400  # the shortest bar, as a share of the run
+MOST_BARS, MOST_LINES, MOST_POINTS = 2000, 120, 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Bar:
 
     low: int  # its first row in the picture
     high: int  # the row after its last
-    trial: str  # the trial; empty for several that are too short to be seen
+    trial: str
     starts_s: float  # when it was ordered
     trains_s: float  # when it trained
     ends_s: float  # when it was gone
@@ -94,8 +93,8 @@ def rows_of_instances(state: State) -> dict[str, int]:
     return rows
 
 
-def bars(timeline: Timeline, state: State) -> list[Bar]:
-    """Return who held which GPUs; what is too short to be seen is drawn together."""
+def bars(timeline: Timeline, state: State) -> tuple[list[Bar], int]:
+    """Return who held which GPUs, and of how many attempts that is too short to be drawn."""
     rows, every = rows_of_instances(state), []
     for attempt in timeline.attempts.all:
         for held, on in zip(attempt.held, attempt.started.on, strict=False):
@@ -103,30 +102,8 @@ def bars(timeline: Timeline, state: State) -> list[Bar]:
             first, trial = rows.get(on.instance, 0), attempt.started.trial
             for low, high in neighbours(on.gpus):
                 every.append(Bar(first + low, first + high + 1, trial, *times))
-    least_s = state.now * FINEST
-    long = [bar for bar in every if bar.ends_s - bar.starts_s >= least_s]
-    if len(long) > MOST_BARS:
-        long.sort(key=lambda bar: bar.starts_s - bar.ends_s)
-        least_s, long = long[MOST_BARS].ends_s - long[MOST_BARS].starts_s, long[:MOST_BARS]
-    kept = set(map(id, long))
-    return [*long, *_together((bar for bar in every if id(bar) not in kept), state.now * FINEST)]
-
-
-def _together(bars: Iterable[Bar], gap_s: float) -> list[Bar]:
-    """Join bars of one row that are next to each other in time."""
-    single = [
-        Bar(row, row + 1, "", bar.starts_s, bar.starts_s, bar.ends_s)
-        for bar in bars
-        for row in range(bar.low, bar.high)
-    ]
-    joined: list[Bar] = []
-    for bar in sorted(single, key=lambda bar: (bar.low, bar.starts_s)):
-        last = joined[-1] if joined else None
-        if last and last.low == bar.low and bar.starts_s - last.ends_s <= gap_s:
-            joined[-1] = replace(last, ends_s=max(last.ends_s, bar.ends_s))
-        else:
-            joined.append(bar)
-    return joined
+    longest = sorted(every, key=lambda bar: bar.starts_s - bar.ends_s)[:MOST_BARS]
+    return longest, len(every) - len(longest)
 
 
 # ------------------------------------------------------------ curves
