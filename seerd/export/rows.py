@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.core.metrics import best_saved, best_value, last_value, names_of, value_of
-from seerd.core.state import State, Trial
+from seerd.core.state import State
 from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.as_json import fates, finite_values, is_handed_back
-from seerd.telling.explanation.explanations import AttemptHistory, held_gpu_s
+from seerd.telling.explanation.explanations import held_gpu_s
 from seerd.telling.explanation.timeline import RunHistory
 from seerd.telling.harmless import printable, scalar
 from seerd.telling.outcomes import outcomes, parameter_names, why_text
@@ -55,16 +55,25 @@ def trials(run: RunHistory) -> Rows:
     rows: list[tuple[Cell, ...]] = []
     for trial in state.trials.values():
         mine, outcome = attempts.get(trial.id, []), ended[trial.id]
-        rows.append(
-            (
-                *(trial.id, *[job_of(trial.id)] * shared, outcome.word, why_text(trial, outcome)),
-                *(*became[trial.id], is_handed_back(state, trial), trial.reports, len(mine)),
-                *_spent(state, mine),
-                *(scalar(trial.config.get(name)) for name in parameters),
-                *(value for name in own for value in _compared(state, trial, name)),
-                *(value for name in others for value in _span(state, trial, name)),
-            )
-        )
+        gpu_s, metric = held_gpu_s(mine, state.now), state.facts.goal_of(trial.id).metric
+        row: list[Cell] = [
+            trial.id,
+            *[job_of(trial.id)] * shared,
+            outcome.word,
+            why_text(trial, outcome),
+        ]
+        row += [*became[trial.id], is_handed_back(state, trial), trial.reports, len(mine)]
+        row += [mine[0].started.at_s, mine[-1].ended_s] if mine else [None, None]
+        row += [gpu_s, _usd(state, gpu_s)]
+        row += [scalar(trial.config.get(name)) for name in parameters]
+        for name in own:
+            best = (best_value(state, trial), best_saved(state, trial))
+            row += [last_value(state, trial, name), *(best if name == metric else (None, None))]
+        for name in others:
+            values = finite_values(state, trial, name)
+            row += [last_value(state, trial, name)]
+            row += [min(values, default=None), max(values, default=None)]
+        rows.append(tuple(row))
     return Rows(tuple(names), rows)
 
 
@@ -98,27 +107,8 @@ def charges(run: RunHistory) -> Rows:
     return Rows(names, rows)
 
 
-def _compared(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
-    is_own = state.facts.goal_of(trial.id).metric == name
-    own = (best_value(state, trial), best_saved(state, trial)) if is_own else (None, None)
-    return last_value(state, trial, name), *own
-
-
-def _spent(state: State, attempts: list[AttemptHistory]) -> tuple[Cell, ...]:
-    if not attempts:
-        return None, None, 0.0, _usd(state, 0.0)
-    gpu_s = held_gpu_s(attempts, state.now)
-    return attempts[0].started.at_s, attempts[-1].ended_s, gpu_s, _usd(state, gpu_s)
-
-
 def _usd(state: State, gpu_s: float) -> float | None:
     return state.ledger.usd(gpu_s) if state.ledger.usd_per_gpu_h else None
-
-
-def _span(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
-    values = finite_values(state, trial, name)
-    last = last_value(state, trial, name)
-    return last, min(values, default=None), max(values, default=None)
 
 
 FORMULA = tuple("=+-@")

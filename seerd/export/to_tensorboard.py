@@ -26,31 +26,24 @@ class ToTensorBoard(Tracker):
 
     def add(self, trial: Tracked, run: RunHistory) -> None:
         """Add the reports that are not there yet."""
-        path = self._folder / run.state.facts.run / trial.name / NAME
-        try:
-            self._bring(path, trial, run)
-        except OSError as error:
-            raise ExportError(f"{path} cannot be written: {error.strerror}") from error
-
-    def _bring(self, path: Path, trial: Tracked, run: RunHistory) -> None:
-        if path not in self._last:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._last[path] = _opened(path, trial)
-        if trial.reports <= self._last[path]:
-            return
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        events = []
-        for report in values_of(run, trial.name, self._last[path]):
-            scalars = [
-                Summary.Value(tag=name, simple_value=value)
-                for name, value in report.metrics.items()
-            ]
-            summary = Summary(value=scalars)
-            events.append(Event(wall_time=report.at, step=report.step, summary=summary))
-        _append(path, events)
-        self._last[path] = trial.reports
+        path = self._folder / run.state.facts.run / trial.name / NAME
+        try:
+            if path not in self._last:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._last[path] = _opened(path, trial)
+            events = []
+            for report in values_of(run, trial.name, self._last[path]):
+                values = report.metrics.items()
+                scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values]
+                summary = Summary(value=scalars)
+                events.append(Event(wall_time=report.at, step=report.step, summary=summary))
+            _append(path, events)
+            self._last[path] = max(self._last[path], trial.reports)
+        except OSError as error:
+            raise ExportError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _opened(path: Path, trial: Tracked) -> int:

@@ -179,9 +179,9 @@ NOTES = {
 def complaint_text(state: State, complaint: Complaint) -> str:
     """Return what is wrong, what follows, and what to do."""
     what, why, trial = complaint.what, complaint.why, state.trials.get(complaint.trial)
-    lines = why.split("\n") if what in IN_THE_WAY else why.splitlines()
     blocked = what in IN_THE_WAY and trial is not None
-    names = tuple(trial.config) if blocked and trial is not None else ()
+    lines = why.split("\n") if what in IN_THE_WAY else why.splitlines()
+    names = tuple(trial.config) if what in IN_THE_WAY and trial is not None else ()
     return TEXTS.get(what, "{trial}: {why}").format(
         trial=complaint.trial,
         why=why if what in TEXTS else why or what,
@@ -198,10 +198,10 @@ def complaints_of(state: State) -> dict[str, str]:
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    return [_note_text(state, note) for note in state.result.notes]
-
-
-def _note_text(state: State, note: str | Complaint | Note) -> str:
-    if isinstance(note, Note):
-        return NOTES[note.what].format(*note.facts)
-    return note if isinstance(note, str) else complaint_text(state, note)
+    texts = []
+    for note in state.result.notes:
+        if isinstance(note, Note):
+            texts.append(NOTES[note.what].format(*note.facts))
+        else:
+            texts.append(note if isinstance(note, str) else complaint_text(state, note))
+    return texts

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from seerd.core.failures import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
 from seerd.core.lifecycle import RunPhase, TrialPhase
@@ -18,33 +17,14 @@ from seerd.core.state import GOES_ON, State, Trial
 from seerd.telling.complaints import complaints_of, hint
 from seerd.telling.outcomes import fate, without_gpu
 
-PAGE = "docs/mistakes.md"
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
-
-Cause = Literal[  # why there is no model
-    "going-on",  # the run is not over
-    "no-instance",  # no instance could be had
-    "no-gpu",  # no trial had its GPUs, since others held them
-    "crashes",  # all that were tried have crashed, and none has reported
-    "blocked",  # something was in the way of those that were tried, such as an address in use
-    "silent",  # all that were tried came to their end without a report
-    "not-finite",  # no report had a finite metric
-    "constraint",  # every report violates a constraint
-    "no-checkpoint",  # trials have reported, and no checkpoint was stored
-    "unreadable-output",  # what trials wrote for seerd could not be read
-    "no-running",  # no trial has come to its training loop or reported
-    "no-report",  # trials have trained, and none has reported
-    "interrupted",  # the user ended the run before the first report
-    "not-tried",  # no trial was started
-    "unknown",  # none of these
-]
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Why a run has no model."""
 
-    cause: Cause  # in one word
+    cause: str  # in one word of docs/json.md
     text: str  # for people, with what to do
 
 
@@ -102,7 +82,7 @@ def _not_tried(state: State) -> str:
     )
 
 
-def _of_crashes(state: State, trials: Sequence[Trial]) -> tuple[Cause, str] | None:
+def _of_crashes(state: State, trials: Sequence[Trial]) -> tuple[str, str] | None:
     blocked = [trial for trial in trials if trial.fault == "blocked" and not trial.history]
     if not all(trial in blocked or has_failed(trial) for trial in trials):
         return None
@@ -117,7 +97,7 @@ def _of_crashes(state: State, trials: Sequence[Trial]) -> tuple[Cause, str] | No
 # ------------------------------------------------------------ with reports
 
 
-def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
+def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
     name = state.facts.metric
     if not (state.signs.named or state.signs.finite):
         return "not-finite", (
@@ -184,7 +164,7 @@ def _no_checkpoint(state: State) -> str:
 # ------------------------------------------------------------ without a report
 
 
-def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
+def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
     complaints = complaints_of(state)
     if (why := complaints.get("output")) is not None:
         return "unreadable-output", why
@@ -195,7 +175,7 @@ def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
     return cause, ". ".join([*signs, text[0].upper() + text[1:] if signs else text])
 
 
-def _no_report(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
+def _no_report(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
     ran, name = in_words(state.now - (state.signs.tried_s or 0.0)), state.facts.metric
     if pattern := state.facts.patterns.get(name):
         return "no-report", (

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from seerd.errors import UsageError
 from seerd.planner.trial_ids import same_trial
@@ -27,12 +28,16 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
         for path in folder.instances.glob("*/trials/*")
         if trial is None or same_trial(path.name, trial)
     ]
-    if not trials and _elsewhere(folder):
-        raise UsageError(
-            f"{folder.run} has no logs here: what its trials print on other machines is brought "
-            "every half minute and when an attempt ends. "
-            f"On one that is still there it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
-        )
+    if not trials:
+        setup: Any = None
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            setup = json.loads(folder.setup.read_bytes())
+        if isinstance(setup, dict) and (setup.get("hosts") or setup.get("ec2")):
+            raise UsageError(
+                f"{folder.run} has no logs here: what its trials print on other machines is "
+                "brought every half minute and when an attempt ends. On one that is still there "
+                f"it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
+            )
     if trial is not None and not trials:
         names = sorted({path.name for path in folder.instances.glob("*/trials/*")}) or ["none"]
         raise UsageError(
@@ -129,12 +134,3 @@ def _is_ours(path: Path, folder: RunFolder) -> bool:
         inside = path.resolve().is_relative_to(folder.instances.resolve())
         return inside and not path.is_symlink() and path.is_file() and path.stat().st_size > 0
     return False
-
-
-def _elsewhere(folder: RunFolder) -> bool:
-    """Return whether trials ran on other machines, which the run's setup names."""
-    try:
-        setup = json.loads(folder.setup.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(setup, dict) and bool(setup.get("hosts") or setup.get("ec2"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from seerd.core.events import JobFacts
 from seerd.core.failures import has_failed
@@ -22,29 +22,8 @@ from seerd.telling.complaints import IN_THE_WAY
 from seerd.telling.explanation.sentences import REASONS, ending
 from seerd.units import count, ordinal
 
-Word = Literal[  # what became of a trial
-    "best",  # its model is the result of the run, or of its job
-    "kept",  # it trained until the run ended, or until its training was complete
-    "stopped",  # others trained on instead of it
-    "failed",  # it failed, or the run ended before it was restarted after a crash
-    "no-report",  # it was started, and the run ended before its first report
-    "not-finite",  # no report of it had a finite metric
-    "not-started",  # it was never started
-    "waiting", "starting", "running", "stopping",  # its phase, while the run goes on
-]  # fmt: skip
-Cause = Literal[  # why a trial was kept or stopped, or has not reported
-    "",
-    "end",  # it trained when the run ended
-    "job",  # it trained when its job ended
-    "complete",  # it has made all reports of a training
-    "script",  # its script came to its end
-    "compared",  # `Trial.judged` says how it stood when it was compared last
-    "eliminated",  # the policy eliminated it without a comparison
-    "policy",  # the policy gave it no more GPUs, without a comparison
-    "gpus",  # it waited for GPUs when the run ended
-    "blocked",  # something was in its way, see `Trial.tail`
-]
-WHYS: dict[Cause, str] = {
+AT_REPORT = " at report "
+WHYS = {
     "end": "to the end",
     "job": "to its job's end",
     "complete": "fully trained",
@@ -52,14 +31,16 @@ WHYS: dict[Cause, str] = {
     "policy": "by the policy",
     "gpus": "no free GPUs",
 }
-AT_REPORT = " at report "
+"""Why a trial was kept or stopped -> the same in words."""
 
 
 class TrialOutcome(NamedTuple):
-    """What became of a trial, and why; an empty `why`: the word says all."""
+    """What became of a trial, in the words of docs/json.md; its phase while the run goes on."""
 
-    word: Word
-    why: Cause = ""
+    word: str
+    # one of `WHYS`; or "compared", "eliminated" or "blocked": the trial says more; empty: the word
+    # says all
+    why: str = ""
 
 
 def outcomes(state: State) -> dict[str, TrialOutcome]:
@@ -92,15 +73,16 @@ def _outcome(state: State, trial: Trial) -> TrialOutcome:
         case "survived":
             return _survived(state, trial)
         case word:
-            return TrialOutcome(word)  # type: ignore[arg-type]  # a phase, or a word of both
+            return TrialOutcome(word)
 
 
 def _survived(state: State, trial: Trial) -> TrialOutcome:
     if trial.stopped in ("closing", "hard"):
         return TrialOutcome("kept", "end")
     if trial.judged is not None:
-        final = trial.judged.final
-        return TrialOutcome("kept", "complete") if final else TrialOutcome("stopped", "compared")
+        if trial.judged.final:
+            return TrialOutcome("kept", "complete")
+        return TrialOutcome("stopped", "compared")
     if state.jobs[job_of(trial.id)].over is not None:
         return TrialOutcome("kept", "job")
     return TrialOutcome("stopped", "policy" if trial.stopped in ("paused", "reached") else "gpus")
@@ -144,8 +126,8 @@ def in_words(word: str, why: str) -> str:
 
 def why_text(trial: Trial, outcome: TrialOutcome) -> str:
     """Write why a trial was kept or stopped or has not reported; empty if the word says all."""
-    if outcome.why == "blocked" and (obstacle := obstacle_of(trial.tail)) is not None:
-        return IN_THE_WAY[obstacle]
+    if outcome.why == "blocked":
+        return IN_THE_WAY.get(obstacle_of(trial.tail) or "", "")
     if outcome.why == "compared" and trial.judged is not None:
         return standing_text(trial.judged) or f"set aside{AT_REPORT}{trial.judged.reports}"
     return trial.why if outcome.why == "eliminated" else WHYS.get(outcome.why, "")
@@ -164,11 +146,6 @@ class Bill:
 
     of_jobs: dict[str, float]  # job -> what is billed for the GPUs that its trials had
     shared: float  # what is billed for GPUs that no trial had: boot, idle, shortest billed times
-
-    def part(self, gpu_s: float) -> float:
-        """Return which part of the whole so many GPU-seconds are, 0 to 1."""
-        whole = sum(self.of_jobs.values()) + self.shared
-        return gpu_s / whole if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +196,7 @@ def _stands(state: State, name: str) -> str:
         return f"to the run's end: {how}"
     if job.gpus:
         return f"has {count(job.gpus, 'GPU')}"
-    own = [trial for trial in state.trials.values() if job_of(trial.id) == name]
+    own = state.trials_of(name)
     ended = bool(own) and all(trial.status != "live" for trial in own)
     return "all its trials have ended" if ended else "waits for GPUs"
 
@@ -227,11 +204,11 @@ def _stands(state: State, name: str) -> str:
 def jobs_table(state: State, jobs: Sequence[ShownJob]) -> list[list[str]]:
     """Return the cells of a table of jobs, its heads first; `>`: a column of numbers."""
     owned, bill = any(job.facts.owner for job in jobs), bill_of(state, state.now)
-    paid = bool(state.ledger.usd_per_gpu_h)
+    paid, whole = bool(state.ledger.usd_per_gpu_h), sum(bill.of_jobs.values()) + bill.shared
 
     def billed(gpu_s: float) -> list[str]:
         usd = [f"{state.ledger.usd(gpu_s):.2f}"] if paid else []
-        return [f"{gpu_s / 60:.2f}", *usd, f"{bill.part(gpu_s):.0%}"]
+        return [f"{gpu_s / 60:.2f}", *usd, f"{gpu_s / (whole or 1.0):.0%}"]
 
     heads = ["job", *["owner"] * owned, ">weight", "policy", ">trials", ">GPU-min"]
     heads += [*[">USD"] * paid, ">part", "metric", ">best", "trial", "how it stands"]
@@ -289,10 +266,6 @@ def parameter_names(state: State) -> list[str]:
 
 def ranked_by_job(state: State) -> list[list[Trial]]:
     """Return each job's trials, the best first, in the order of the jobs."""
-    own: dict[str, list[Trial]] = {name: [] for name in state.jobs}
-    for trial in state.trials.values():
-        own[job_of(trial.id)].append(trial)
-    goals = state.facts.goals
-    return [
-        [state.trials[view.id] for view in rank(its, goals[name].mode)] for name, its in own.items()
-    ]
+    goals, trials = state.facts.goals, state.trials
+    ranks = (rank(state.trials_of(name), goals[name].mode) for name in state.jobs)
+    return [[trials[view.id] for view in ranked] for ranked in ranks]

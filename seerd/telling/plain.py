@@ -7,9 +7,10 @@ Showing never changes a run, and an output that cannot be written to never ends 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -60,8 +61,45 @@ may be busy.
 """
 
 
-def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """Return the line on an event and its decisions, if any; `state`: the one after it."""
+class BestSoFar:
+    """The best metric of each job, kept so that a report costs the same in a long run."""
+
+    def __init__(self) -> None:
+        self._worth: dict[str, float] = {}  # job -> its best metric, with the sign of its goal
+
+    def beaten_by(self, event: events.TrialReported, state: State) -> bool:
+        """Return whether a report is the best of its job so far, and remember it."""
+        goal, job = state.facts.goal_of(event.trial), job_of(event.trial)
+        metrics = {**event.others, goal.metric: event.metric}
+        if event.metric is None or violated_by(metrics, goal):
+            return False
+        sign = sign_of(goal)
+        if job not in self._worth:  # the run may have been resumed
+            earlier = (
+                sign * report.metric
+                for trial in state.trials_of(job)
+                for report in trial.history
+                if report.metric is not None
+                and report.at_s <= event.happened
+                and (trial.id, report.reports) != (event.trial, event.reports)
+            )
+            self._worth[job] = max(earlier, default=-math.inf)
+        is_best = sign * event.metric > self._worth[job]
+        self._worth[job] = max(self._worth[job], sign * event.metric)
+        return is_best
+
+
+def line_of(
+    event: AnyEvent,
+    state: State,
+    decided: Sequence[AnyDecision] = (),
+    best: BestSoFar | None = None,
+) -> str | None:
+    """Return the line on an event and its decisions, if any.
+
+    state  the one after it
+    best   of the reports before; None: it is found in the state
+    """
     if (  # an agent may report on trials that do not exist
         isinstance(event, events.TrialTraining | events.TrialReported | events.TrialExited)
         and event.trial not in state.trials
@@ -69,6 +107,8 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
         return None
     text = TEXTS.get(type(event))
     texts = [] if text is None else [text(event, state)]
+    if isinstance(event, events.TrialReported):
+        texts = [_reported(event, state, best or BestSoFar())]
     texts += [_explained(one, event, state) for one in explained_after(event, decided, state)]
     lines = [f"{event.at:7.1f}s  {text}" for text in texts if text is not None]
     return harmless("\n".join(lines)) if lines else None
@@ -77,7 +117,9 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
 def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str | None:
     match explanation.kind:
         case "planned":
-            return stage_text(state) if _begins(event, state) else None
+            stage, stages = state.plan.stage, state.outline.stages
+            begins = 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
+            return stage_text(state) if begins else None
         case "closing" if explanation.why != "person":  # a person is answered at once
             how = explanation.detail if explanation.why == "alike" else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
@@ -93,12 +135,6 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             return sentence(explanation, "") + (f"; {stage_text(state)}" if is_first else "")
         case kind:
             return sentence(explanation, "") if kind in SENTENCES else None
-
-
-def _begins(event: AnyEvent, state: State) -> bool:
-    """Return whether a stage after the first one begins now."""
-    stage, stages = state.plan.stage, state.outline.stages
-    return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
 
 
 def stage_text(state: State) -> str:
@@ -117,15 +153,6 @@ def _started(event: events.RunStarted, state: State) -> str:
     return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
-def _missing(event: events.EventsMissing, state: State) -> str | None:
-    if state.clock.gap_s < event.at:
-        return None
-    return (
-        f"the journal lacks events of {event.instance}, from before the run was resumed: "
-        "all GPUs are charged until then"
-    )
-
-
 def _training(event: events.TrialTraining, state: State) -> str:
     trial = state.trials[event.trial]
     since = f"goes on after report {event.reports}" if event.reports else "trains"
@@ -137,41 +164,21 @@ def _training(event: events.TrialTraining, state: State) -> str:
     return f"{event.trial} {since}{where}  {config_text(trial.config)}"
 
 
-def _reported(event: events.TrialReported, state: State) -> str:
+def _reported(event: events.TrialReported, state: State, best: BestSoFar) -> str:
     others = "".join(
         f", {name} {'not finite' if other is None else f'{other:.6g}'}"
         for name, other in list(event.others.items())[:MOST_OTHERS]
     )
-    goal = state.facts.goal_of(event.trial)
-    is_first = sum(len(trial.history) for trial in _rivals(event, state)) == 1
-    read = f', read from "{event.line}"' if event.line and is_first else ""
+    goal, job = state.facts.goal_of(event.trial), job_of(event.trial)
+    is_first = event.line and sum(len(t.history) for t in state.trials_of(job)) == 1
+    read = f', read from "{event.line}"' if is_first else ""
     text = (
         f"{event.trial} report {event.reports}: {goal.metric} {value(event.metric)}{others}{read}"
     )
     if broken := violated_by({**event.others, goal.metric: event.metric}, goal):
         return f"{text}  (not {' and '.join(map(str, broken))})"
-    whose = f" of {job_of(event.trial)}" if state.facts.jobs else ""
-    return f"{text}  (best{whose})" if _beats_all(event, state) else text
-
-
-def _beats_all(event: events.TrialReported, state: State) -> bool:
-    """Return whether no other report of its job is as good. Last reports are compared first, since
-    that mostly decides, and all reports are many.
-    """
-    if event.metric is None:
-        return False
-    sign = sign_of(state.facts.goal_of(event.trial))
-    worth, own = sign * event.metric, _rivals(event, state)
-    if any(t.metric is not None and sign * t.metric >= worth and t.id != event.trial for t in own):
-        return False
-    key = (event.trial, event.reports)
-    others = (r for t in own for r in t.history if (t.id, r.reports) != key)
-    return all(r.metric is None or sign * r.metric < worth for r in others)
-
-
-def _rivals(event: events.TrialReported, state: State) -> Collection[Trial]:
-    trials, job = state.trials.values(), job_of(event.trial)
-    return [t for t in trials if job_of(t.id) == job] if state.facts.jobs else trials
+    whose = f" of {job}" if job else ""
+    return f"{text}  (best{whose})" if best.beaten_by(event, state) else text
 
 
 def _exited(event: events.TrialExited, state: State) -> str:
@@ -218,18 +225,11 @@ def _saved(event: events.TrialCheckpointed, state: State) -> str | None:
 
 
 def _complained(event: events.TrialComplained, state: State) -> str | None:
-    """Write the first complaint of each kind."""
     complaint, signs = Complaint(event.what, event.trial, event.why), state.signs
     is_first = signs.complaints.get(event.what) == complaint
     if event.what == "waits":
         is_first = signs.warned.get("waits") == event.at
     return complaint_text(state, complaint) if is_first else None
-
-
-def _waited(event: events.TrialWaited, state: State) -> str | None:
-    """Write the note once: when it was made."""
-    trial = state.trials[event.trial]
-    return trial.note if event.at in trial.slow.values() else None
 
 
 def _published(event: events.ModelPublished, state: State) -> str:
@@ -240,27 +240,33 @@ def _published(event: events.ModelPublished, state: State) -> str:
     return f"the best model is in {event.path}"
 
 
-def _unpublished(event: events.PublishFailed, _: State) -> str:
-    if not event.damaged:
-        return f"the best model is in the store, but could not be fetched: {event.why}"
-    return f"a checkpoint cannot be used, trying the next best: {event.why}"
-
-
 TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     events.RunStarted: _started,
-    events.EventsMissing: _missing,
+    events.EventsMissing: lambda event, state: (
+        f"the journal lacks events of {event.instance}, from before the run was resumed: "
+        "all GPUs are charged until then"
+        if state.clock.gap_s >= event.at
+        else None
+    ),
     events.InstanceTerminated: lambda event, state: (
         f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
     ),
     events.OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
     events.TrialTraining: _training,
-    events.TrialReported: _reported,
     events.TrialExited: _exited,
     events.TrialCheckpointed: _saved,
-    events.TrialComplained: _complained,
-    events.TrialWaited: _waited,
+    events.TrialComplained: _complained,  # the first of each kind
+    events.TrialWaited: lambda event, state: (  # once: when the note was made
+        state.trials[event.trial].note
+        if event.at in state.trials[event.trial].slow.values()
+        else None
+    ),
     events.ModelPublished: _published,
-    events.PublishFailed: _unpublished,
+    events.PublishFailed: lambda event, _: (
+        f"a checkpoint cannot be used, trying the next best: {event.why}"
+        if event.damaged
+        else f"the best model is in the store, but could not be fetched: {event.why}"
+    ),
 }
 """Type of an event -> its text beside what is explained of it."""
 
@@ -272,18 +278,19 @@ POLL_S = 0.5
 def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
     """Return a watcher that writes a line for each event that people need to know."""
     print(f"run {folder.run}", file=out, flush=True)
+    best = BestSoFar()
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
         for entry in entries:
             # ValueError: the encoding lacks a character, or the stream is closed
             with contextlib.suppress(OSError, ValueError):
-                _write(entry, state, out)
+                _write(entry, state, out, best)
 
     return watcher
 
 
-def _write(entry: Entry, state: State, out: TextIO) -> None:
-    line = line_of(entry.event, state, entry.decided)
+def _write(entry: Entry, state: State, out: TextIO, best: BestSoFar) -> None:
+    line = line_of(entry.event, state, entry.decided, best)
     if line is not None:
         print(line, file=out, flush=True)
 
@@ -295,18 +302,19 @@ def watch_run(folder: RunFolder, at_s: float | None = None) -> None:
     Raises `JournalError`, and `BrokenPipeError` if nobody reads the lines any more.
     """
     print(f"run {folder.run}", flush=True)
+    best = BestSoFar()
     with Journal.open(folder.journal, read_only=True) as journal:
         if at_s is not None:
             state, entries = begin(journal)
             for entry in takewhile(lambda one: one.event.at <= at_s, entries):
                 follow(state, [entry])
-                _write(entry, state, sys.stdout)
+                _write(entry, state, sys.stdout, best)
             return
         state = replay(journal)
         for entry in journal.entries(max(0, state.clock.seq - RECENT)):
-            _write(entry, state, sys.stdout)
+            _write(entry, state, sys.stdout, best)
         while not state.finished and folder.owner() is not None:
             time.sleep(POLL_S)
             for entry in journal.entries(state.clock.seq):
                 follow(state, [entry])
-                _write(entry, state, sys.stdout)
+                _write(entry, state, sys.stdout, best)

@@ -51,7 +51,19 @@ def plan_json(
         "adjusted": list(outline.adjusted),
         "warnings": list(planned.warnings),
         "configs": [plain(config) for config in configs],
-        "others": [_other(name, other) for name, other in others.items()],
+        "others": [
+            {"policy": name, "impossible": other.reason}
+            if isinstance(other, Impossible)
+            else {
+                "policy": name,
+                "trials": other.outline.trials,
+                "stages": len(other.outline.stages),
+                "peak_gpus": other.outline.peak_gpus,
+                "gpu_min": other.outline.gpu_s / 60,
+                "forecast": _forecast(other.forecast),
+            }
+            for name, other in others.items()
+        ],
     }
 
 
@@ -60,19 +72,6 @@ def _forecast(forecast: Forecast) -> Json:
         "time_s": {"p50": forecast.time_s.p50, "p95": forecast.time_s.p95},
         "gpu_min": {"p50": forecast.gpu_s.p50 / 60, "p95": forecast.gpu_s.p95 / 60},
         "usd": {"p50": forecast.usd.p50, "p95": forecast.usd.p95},
-    }
-
-
-def _other(name: str, other: Planned | Impossible) -> Json:
-    if isinstance(other, Impossible):
-        return {"policy": name, "impossible": other.reason}
-    return {
-        "policy": name,
-        "trials": other.outline.trials,
-        "stages": len(other.outline.stages),
-        "peak_gpus": other.outline.peak_gpus,
-        "gpu_min": other.outline.gpu_s / 60,
-        "forecast": _forecast(other.forecast),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from seerd.backends.base import Leftovers
@@ -60,12 +59,12 @@ def status_of(state: State, alive: bool) -> str:
 def result(state: State, status: str) -> Json:
     """Make the object that `run --json` ends with."""
     limits = state.facts.problem.limits
-    spent = state.ledger.spent_gpu_s(state.now)
+    spent, found = state.ledger.spent_gpu_s(state.now), best_report(state, next(iter(state.jobs)))
     return {
         "run": state.facts.run,
         "status": status,
         "best": best(state),
-        "best_report": _best_report(state),
+        "best_report": found and _report(state, found[0], found[1].metric, found[1].reports),
         "no_model": no_model(state),
         "elapsed_s": round(state.now, 3),
         "deadline_s": limits.deadline_s,
@@ -84,27 +83,22 @@ def shared(state: State, now_s: float) -> Json:
     jobs = jobs_of(state, now_s)
     if not jobs:
         return {}
-    bill = bill_of(state, now_s)
-    return {
-        "jobs": [job_row(state, job) for job in jobs],
-        "owners": _owners(state, jobs),
-        "shared": _billed(state, bill.shared),
-    }
-
-
-def _owners(state: State, jobs: Sequence[ShownJob]) -> list[Json]:
     by_owner: dict[str, list[ShownJob]] = {}
     for job in jobs:
         by_owner.setdefault(job.facts.owner, []).append(job)
-    return [
-        {
-            "owner": owner,
-            "jobs": [job.facts.id for job in own],
-            "trials": sum(job.trials for job in own),
-            **_billed(state, sum(job.gpu_s for job in own)),
-        }
-        for owner, own in by_owner.items()
-    ]
+    return {
+        "jobs": [job_row(state, job) for job in jobs],
+        "owners": [
+            {
+                "owner": owner,
+                "jobs": [job.facts.id for job in own],
+                "trials": sum(job.trials for job in own),
+                **_billed(state, sum(job.gpu_s for job in own)),
+            }
+            for owner, own in by_owner.items()
+        ],
+        "shared": _billed(state, bill_of(state, now_s).shared),
+    }
 
 
 def job_row(state: State, job: ShownJob) -> Json:
@@ -181,28 +175,21 @@ def best(state: State, job: str | None = None) -> Json | None:
 
 
 def _model(state: State, best: Incumbent) -> Json:
-    trial, published = state.trials[best.trial], state.result.of_jobs.get(job_of(best.trial))
+    published = state.result.of_jobs.get(job_of(best.trial))
     return {
-        "trial": best.trial,
-        "config": plain(trial.config),
-        "metric": best.metric,
-        "metrics": metrics_of(state, trial, best.checkpoint.reports),
+        **_report(state, state.trials[best.trial], best.metric, best.checkpoint.reports),
         "mean_of": averaged(state, best.checkpoint),
         "checkpoint": None if published is None else published.path,
-        "epoch": best.checkpoint.reports,
     }
 
 
-def _best_report(state: State) -> Json | None:
-    if (best := best_report(state, next(iter(state.jobs)))) is None:
-        return None
-    trial, report = best
+def _report(state: State, trial: Trial, metric: float | None, reports: int) -> Json:
     return {
         "trial": trial.id,
-        "config": dict(trial.config),
-        "metric": report.metric,
-        "metrics": metrics_of(state, trial, report.reports),
-        "epoch": report.reports,
+        "config": plain(trial.config),
+        "metric": metric,
+        "metrics": metrics_of(state, trial, reports),
+        "epoch": reports,
     }
 
 

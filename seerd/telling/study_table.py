@@ -46,31 +46,24 @@ def _table(rows: Sequence[Json], mode: str) -> Table:
         rows, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"])
     )
     most = max((row["regret"] or 0.0 for row in rows), default=0.0) or 1.0
-    style = _style([row["mean"] for row in rows if row["mean"] is not None])
+    # The largest has `DIGITS` digits, and all have as many decimals.
+    largest = max((abs(row["mean"]) for row in rows if row["mean"] is not None), default=0.0)
+    style = f".{DIGITS - 1}g"
+    if 1e-3 <= largest < 1e6:
+        style = f".{max(0, DIGITS - 1 - math.floor(math.log10(largest)))}f"
     for row in ordered:
-        table.add_row(*_cells(row, most, style))
+        if row["mean"] is None:
+            why = "not run" if "impossible" in row else "no model"
+            table.add_row(row["policy"], "-", "", "", why, *[""] * 4)
+            continue
+        lost = row["without_model"]
+        table.add_row(
+            row["policy"] + (f" ({lost} of {len(row['best'])} none)" if lost else ""),
+            *(f"{row[key]:{style}}" for key in ("mean", "stderr", "regret")),
+            "▇" * round(BAR * max(0.0, row["regret"]) / most) or "▏",
+            f"{row['gpu_min']:.1f}",
+            format_duration(round(row["elapsed_s"])),
+            f"{row['trials']:.0f}",
+            str(row["violations"]),
+        )
     return table
-
-
-def _style(means: Sequence[float]) -> str:
-    """Return the format in which the largest has `DIGITS` digits, and all as many decimals."""
-    largest = max((abs(mean) for mean in means), default=0.0)
-    if not 1e-3 <= largest < 1e6:
-        return f".{DIGITS - 1}g"
-    return f".{max(0, DIGITS - 1 - math.floor(math.log10(largest)))}f"
-
-
-def _cells(row: Json, most: float, style: str) -> list[str]:
-    if row["mean"] is None:
-        why = "not run" if "impossible" in row else "no model"
-        return [row["policy"], "-", "", "", why, *[""] * 4]
-    lost = row["without_model"]
-    return [
-        row["policy"] + (f" ({lost} of {len(row['best'])} none)" if lost else ""),
-        *(f"{row[key]:{style}}" for key in ("mean", "stderr", "regret")),
-        "▇" * round(BAR * max(0.0, row["regret"]) / most) or "▏",
-        f"{row['gpu_min']:.1f}",
-        format_duration(round(row["elapsed_s"])),
-        f"{row['trials']:.0f}",
-        str(row["violations"]),
-    ]

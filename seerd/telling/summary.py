@@ -21,7 +21,7 @@ from seerd.core.metrics import (
     names_of,
 )
 from seerd.core.provisioning import refused
-from seerd.core.state import Incumbent, State, Trial
+from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
 from seerd.telling.explanation.sentences import ending, used
@@ -68,7 +68,11 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
         size = sum(1 for _ in problem.space.grid())
         tried = f"tried {begun} of the {count(size, 'configuration')} of the grid"
         parts += [Text(tried)] if begun < size else []
-    parts += _failures(state)
+    groups = failure_groups(state)
+    failures = [line for group in groups[:MOST_FAILURES] for line in failure_lines(state, group)]
+    if len(groups) > MOST_FAILURES:
+        failures.append(f"and {sum(map(len, groups[MOST_FAILURES:]))} more failed")
+    parts += [Text(), *map(Text, failures)] if failures else []
     slow = (trial.note for trial in state.trials.values() if trial.note)
     if notes := [*complaints(state), *slow][:MOST_NOTES]:
         parts += [Text(), *(Text(f"note: {note}") for note in notes)]
@@ -134,15 +138,6 @@ def _value(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
-def _failures(state: State) -> list[Text]:
-    """Write each way in which trials have failed once."""
-    groups = failure_groups(state)
-    lines = [line for group in groups[:MOST_FAILURES] for line in failure_lines(state, group)]
-    if len(groups) > MOST_FAILURES:
-        lines.append(f"and {sum(map(len, groups[MOST_FAILURES:]))} more failed")
-    return [Text(), *map(Text, lines)] if lines else []
-
-
 def failure_lines(state: State, alike: Sequence[Trial]) -> list[str]:
     """Write why trials failed that failed alike: the last lines of the first, and what to do."""
     trial = alike[0]
@@ -161,7 +156,13 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
     for job, best in models.items():
         whose = f" of {job}" if job else ""
         if best is not None:
-            yield f"best{whose}: {_model(state, best)}"
+            trial, goal = state.trials[best.trial], state.facts.goal_of(best.trial)
+            target = "" if goal.target is None else f" (target {goal.target:.6g})"
+            metrics = metrics_of(state, trial, best.checkpoint.reports).items()
+            others = [f"{name} {_value(value)}" for name, value in metrics if name != goal.metric]
+            metric = f"{metric_name(state, best)} {best.metric:.6g}{target}"
+            model = ", ".join([best.trial, metric, *others, config_text(trial.config)])
+            yield f"best{whose}: {model}"
             if (published := state.result.of_jobs.get(job_of(best.trial))) is not None:
                 yield f"      {published.path}"
                 if (better := better_report(state, best)) is not None:
@@ -177,15 +178,6 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
             yield f"best configuration{whose}: {reported}, {config_text(trial.config)}"
     if not any_model:
         yield printable(diagnose(state).text)
-
-
-def _model(state: State, best: Incumbent) -> str:
-    trial, goal = state.trials[best.trial], state.facts.goal_of(best.trial)
-    metric = f"{metric_name(state, best)} {best.metric:.6g}"
-    target = "" if goal.target is None else f" (target {goal.target:.6g})"
-    metrics = metrics_of(state, trial, best.checkpoint.reports).items()
-    others = "".join(f", {name} {_value(value)}" for name, value in metrics if name != goal.metric)
-    return f"{best.trial}, {metric}{target}{others}, {config_text(trial.config)}"
 
 
 def _next(state: State, *, alive: bool) -> str:

@@ -79,27 +79,21 @@ def machines_table(machines: Json) -> RenderableType:
         used = f"{held} of {len(gpus)} GPUs or slots are in use" if gpus else "no run is here"
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
-            parts += [_gpus(gpus), *([_runs(machine["runs"])] if machine["runs"] else [])]
+            rows = []
+            for gpu in gpus:
+                run = gpu["run"] or ("somebody" if gpu["held"] else "free")
+                trial = "-" if gpu["trial"] is None else f"{gpu['trial']}/{gpu['attempt']}"
+                rows.append([gpu["gpu"], run, gpu["user"] or "-", trial, _time(gpu["for_s"])])
+            parts.append(table_of(("GPU", "run", "user", "trial", ">for"), rows))
+            rows = []
+            for run in machine["runs"]:
+                note = "" if run["lives"] else "its agent has died; its trials are leaving"
+                counts = [f"{run['weight']:g}", str(run["gpus"]), str(run["wants"])]
+                rows.append([run["run"], run["user"], *counts, _time(run["for_s"]), note])
+            heads = ("run", "user", ">weight", ">has", ">could use", ">here for", "")
+            parts += [table_of(heads, rows)] if rows else []
         parts.append(Text())
     return Group(*parts[:-1])
-
-
-def _gpus(gpus: list[Json]) -> Table:
-    rows = []
-    for gpu in gpus:
-        run = gpu["run"] or ("somebody" if gpu["held"] else "free")
-        trial = "-" if gpu["trial"] is None else f"{gpu['trial']}/{gpu['attempt']}"
-        rows.append([gpu["gpu"], run, gpu["user"] or "-", trial, _time(gpu["for_s"])])
-    return table_of(("GPU", "run", "user", "trial", ">for"), rows)
-
-
-def _runs(runs: list[Json]) -> Table:
-    rows = []
-    for run in runs:
-        note = "" if run["lives"] else "its agent has died; its trials are leaving"
-        numbers = [f"{run['weight']:g}", str(run["gpus"]), str(run["wants"]), _time(run["for_s"])]
-        rows.append([run["run"], run["user"], *numbers, note])
-    return table_of(("run", "user", ">weight", ">has", ">could use", ">here for", ""), rows)
 
 
 def _time(seconds: float | None) -> str:
@@ -156,20 +150,23 @@ def plan_view(plan: Json) -> RenderableType:
     parts: list[RenderableType] = [Text(head)]
     parts += [Text(f"note: {sentence}") for sentence in plan["adjusted"]]
     parts += [Text(f"warning: {sentence}", style="yellow") for sentence in plan["warnings"]]
-    parts += [Text(), _stages(plan["stages"]), Text(), _bill(plan)]
-    parts += [Text(), _configs(plan["configs"])] if plan["configs"] else []
+    rows = []
+    for number, stage in enumerate(plan["stages"], 1):
+        groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
+        times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
+        rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
+    heads = [">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"]
+    parts += [Text(), table_of(heads, rows), Text(), _bill(plan)]
+    if configs := plan["configs"]:  # where a parameter is inactive there is a dash
+        names = list(dict.fromkeys(name for config in configs for name in config))
+        rows = [
+            [str(number), *(value_text(config[n]) if n in config else "-" for n in names)]
+            for number, config in enumerate(configs, 1)
+        ]
+        heads = ["configurations", *(f">{printable(name)}" for name in names)]
+        parts += [Text(), table_of(heads, rows)]
     parts += [Text(), *_others(plan["others"])] if plan["others"] else []
     return Group(*parts)
-
-
-def _configs(configs: list[Json]) -> Table:
-    """Draw configurations; where a parameter is inactive there is a dash."""
-    names = list(dict.fromkeys(name for config in configs for name in config))
-    rows = [
-        [str(number), *(value_text(config[n]) if n in config else "-" for n in names)]
-        for number, config in enumerate(configs, 1)
-    ]
-    return table_of(("configurations", *(f">{printable(name)}" for name in names)), rows)
 
 
 def _bill(plan: Json) -> Table:
@@ -205,15 +202,6 @@ def _others(others: list[Json]) -> list[RenderableType]:
     return [table_of(heads, rows), *reasons]
 
 
-def _stages(stages: list[Json]) -> Table:
-    rows = []
-    for number, stage in enumerate(stages, 1):
-        groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
-        times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
-        rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
-    return table_of((">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"), rows)
-
-
 TIMES = (
     ("start_s", "start", "from the order until it trains"),
     ("restore_s", "restore", "the same, from a checkpoint"),
@@ -230,7 +218,20 @@ def profile_view(profile: Json) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{script}, measured in {took}, {format_gpu_time(profile['gpu_min'] * 60)}")
     ]
-    parts += [Text(), _points(profile["points"]), Text(), _times(profile), Text()]
+    rows = []
+    for point in profile["points"]:
+        timed = [str(point["samples"]), "measured"] if point["measured"] else ["", "fitted"]
+        speed = [f"{point['speed']:.2f}", f"{point['efficiency']:.0%}"]
+        rows.append([str(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
+    heads = (">GPUs", ">s/report", ">speed", ">efficiency", ">timed", "")
+    parts += [Text(), table_of(heads, rows), Text()]
+    rows, size = [], profile["checkpoint_bytes"]
+    for key, name, what in TIMES:
+        if (times := profile[key]) is not None:
+            note = f"{what}, {format_size(size)}" if key == "save_s" and size else what
+            quantiles = (f"{times[quantile]:.3g}s" for quantile in ("p50", "p95"))
+            rows.append([name, *quantiles, str(times["samples"]), note])
+    parts += [table_of(("", ">median", ">95%", ">seen", ""), rows), Text()]
     terms = {"serial_s": "", "work_s": " / p", "exchange_s": " log2 p", "contention_s": " (p - 1)"}
     law = {of: profile["law"][key] for key, of in terms.items()}
     sums = " + ".join(f"{seconds:.3g}{of}" for of, seconds in law.items() if seconds > 0)
@@ -238,22 +239,3 @@ def profile_view(profile: Json) -> RenderableType:
     parts.append(Text(f"fitted: {sums} seconds on p GPUs, {error}"))
     parts += [Text(f"note: {sentence}") for sentence in profile["notes"]]
     return Group(*parts, Text(f"kept for plans in {profile['kept']}"))
-
-
-def _points(points: list[Json]) -> Table:
-    rows = []
-    for point in points:
-        timed = [str(point["samples"]), "measured"] if point["measured"] else ["", "fitted"]
-        speed = [f"{point['speed']:.2f}", f"{point['efficiency']:.0%}"]
-        rows.append([str(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
-    return table_of((">GPUs", ">s/report", ">speed", ">efficiency", ">timed", ""), rows)
-
-
-def _times(profile: Json) -> Table:
-    rows, size = [], profile["checkpoint_bytes"]
-    for key, name, what in TIMES:
-        if (times := profile[key]) is not None:
-            note = f"{what}, {format_size(size)}" if key == "save_s" and size else what
-            quantiles = (f"{times[quantile]:.3g}s" for quantile in ("p50", "p95"))
-            rows.append([name, *quantiles, str(times["samples"]), note])
-    return table_of(("", ">median", ">95%", ">seen", ""), rows)

@@ -43,7 +43,7 @@ A crash since an address was in use, a device was busy, a lock was held or a ser
 reached is not the configuration's fault. The trial waits, and fewer train side by side.
 
 What is wrong with your account, your image or your network is in [errors.md](errors.md). The words
-of `no_model.cause` in `--json` are in `seerd/telling/diagnosis.py`.
+of `no_model.cause` in `--json` are in [json.md](json.md).
 """
 TAIL = """
 ## What crashes usually mean

@@ -18,10 +18,10 @@ from seerd.planner.model import Report
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.explanations import AttemptHistory, Explanation
+from seerd.telling.explanation.explanations import AttemptHistory, Explanation, held_gpu_s
 from seerd.telling.explanation.reasons import minutes, needed, wanted
 from seerd.telling.explanation.sentences import fill, metric_of, predicate, reason, sentence
-from seerd.telling.explanation.timeline import Chapter, Cost, Timeline, costs
+from seerd.telling.explanation.timeline import Cost, Timeline, costs
 from seerd.telling.outcomes import outcomes, why_text
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import best, result, shared
@@ -70,25 +70,24 @@ def timeline_json(timeline: Timeline, state: State, status: str) -> Json:
         "policy": state.facts.problem.params.name,
         "cost_usd": state.facts.problem.limits.cost_usd,
         "adjusted": list(state.outline.adjusted),
-        "chapters": [_chapter(chapter, cost, state) for chapter, cost in divided],
-    }
-
-
-def _chapter(chapter: Chapter, cost: Cost, state: State) -> Json:
-    return {
-        "stage": None if chapter.stage is None else chapter.stage + 1,
-        "end": chapter.end,
-        "times": chapter.times,
-        "start_s": chapter.start_s,
-        "until_s": state.now if chapter.until_s is None else chapter.until_s,
-        "planned_end_s": chapter.planned_end_s,
-        "groups": msgspec.to_builtins(chapter.groups),
-        **_cost(cost, state),
-        "instances": [
-            {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
-            for one in cost.instances
+        "chapters": [
+            {
+                "stage": None if chapter.stage is None else chapter.stage + 1,
+                "end": chapter.end,
+                "times": chapter.times,
+                "start_s": chapter.start_s,
+                "until_s": state.now if chapter.until_s is None else chapter.until_s,
+                "planned_end_s": chapter.planned_end_s,
+                "groups": msgspec.to_builtins(chapter.groups),
+                **_cost(cost, state),
+                "instances": [
+                    {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
+                    for one in cost.instances
+                ],
+                "beats": explanations_json(chapter.explanations, state),
+            }
+            for chapter, cost in divided
         ],
-        "beats": explanations_json(chapter.explanations, state),
     }
 
 
@@ -108,9 +107,9 @@ def _cost(cost: Cost, state: State) -> Json:
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     """Return what `replay --trial --json` prints."""
     explanations = timeline.by_trial().get(trial.id, [])
-    fate, why = _fate(trial, explanations, timeline, state)
-    outcome = outcomes(state)[trial.id]
     attempts = timeline.attempts.by_trial().get(trial.id, [])
+    fate, why = _fate(trial, explanations, attempts, state)
+    outcome = outcomes(state)[trial.id]
     goal = state.facts.goal_of(trial.id)
     return {
         "run": state.facts.run,
@@ -129,11 +128,13 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
         "last_metric": last_value(state, trial, goal.metric),
         "violates": violations_of(state, trial),
         "other_metrics": {
-            name: _span(finite_values(state, trial, name))
+            name: {"first": v[0], "last": v[-1], "lowest": min(v), "highest": max(v)}
+            if (v := finite_values(state, trial, name))
+            else None
             for name in names_of(state)
             if name != goal.metric
         },
-        "held_gpu_min": minutes(sum(one.gpu_s(state.now) for one in attempts)),
+        "held_gpu_min": minutes(held_gpu_s(attempts, state.now)),
         "attempts": [_attempt(attempt, state) for attempt in attempts],
         "beats": explanations_json(explanations, state),
     }
@@ -149,13 +150,6 @@ def finite_values(state: State, trial: Trial, name: str) -> list[float]:
     """Return what a trial's reports had of a metric, where that was finite."""
     values = (value_of(state, trial, report, name) for report in trial.history)
     return [value for value in values if value is not None]
-
-
-def _span(values: Sequence[float]) -> Json | None:
-    if not values:
-        return None
-    ends = {"first": values[0], "last": values[-1]}
-    return {**ends, "lowest": min(values), "highest": max(values)}
 
 
 def _attempt(attempt: AttemptHistory, state: State) -> Json:
@@ -178,7 +172,7 @@ def _attempt(attempt: AttemptHistory, state: State) -> Json:
         "best": None if best is None else _report(best),
         "how": None if ended is None else ended.how,
         "kept": None if ended is None else ended.kept,
-        "held_gpu_min": minutes(attempt.gpu_s(state.now)),
+        "held_gpu_min": minutes(held_gpu_s([attempt], state.now)),
     }
 
 
@@ -188,19 +182,22 @@ def _report(report: Report) -> Json:
 
 def fates(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
     """Return in a word of docs/json.md what became of each trial, and in a sentence why."""
-    by_trial = timeline.by_trial()
+    by_trial, attempts = timeline.by_trial(), timeline.attempts.by_trial()
     return {
-        trial.id: _fate(trial, by_trial.get(trial.id, ()), timeline, state)
+        trial.id: _fate(trial, by_trial.get(trial.id, ()), attempts.get(trial.id, ()), state)
         for trial in state.trials.values()
     }
 
 
 def _fate(
-    trial: Trial, explanations: Iterable[Explanation], timeline: Timeline, state: State
+    trial: Trial,
+    explanations: Iterable[Explanation],
+    attempts: Sequence[AttemptHistory],
+    state: State,
 ) -> tuple[str, str]:
     newest = {one.kind: one for one in explanations}
     judged, stopped = newest.get("judged"), newest.get("stopped")
-    attempt = timeline.attempts.newest.get(trial.id)
+    attempt = attempts[-1] if attempts else None
     name, reports = state.facts.goal_of(trial.id).metric, count(trial.reports, "report")
     how = predicate(attempt.ended, name) if attempt and attempt.ended else trial.why
     stood = predicate(judged, name) if judged is not None else ""
@@ -241,6 +238,8 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
     decided = [one for one in timeline.explanations if one.decided]
+    book, budget = state.ledger, budget_gpu_s(state)
+    spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
     return {
         "run": state.facts.run,
         "metric": _metric(state.facts),
@@ -253,7 +252,21 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "wanted": msgspec.to_builtins(wanted(state)),
         "instances_needed": needed(state),
         "instances_live": state.fleet.live,
-        "running": [_running(trial) for trial in trials.values() if trial.held is not None],
+        "running": [
+            {
+                "trial": trial.id,
+                "phase": "loading"
+                if trial.phase is TrialPhase.RUNNING and not trial.training
+                else str(trial.phase),
+                "attempt": trial.attempt,
+                "gpus": sum(len(slots.gpus) for slots in trial.held),
+                "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held],
+                "reports": trial.reports,
+                "metric": trial.metric,
+            }
+            for trial in trials.values()
+            if trial.held is not None
+        ],
         "waiting": [{"trial": trial.id, "gpus": trial.gpus} for trial in waiting],
         "instances": [
             {
@@ -267,36 +280,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
             for instance in state.fleet.instances.values()
             if instance.phase not in GONE
         ],
-        **_money(at_s, state),
-        "next": _next(state),
-        "under_way": [_under_way(command) for command in state.under_way.values()],
-        "best": best(state),
-        **shared(state, at_s),
-        "decided": explanations_json(
-            (one for one in decided if one.event == decided[-1].event), state
-        ),
-    }
-
-
-def _running(trial: Trial) -> Json:
-    held = trial.held or ()
-    loading = trial.phase is TrialPhase.RUNNING and not trial.training
-    return {
-        "trial": trial.id,
-        "phase": "loading" if loading else str(trial.phase),
-        "attempt": trial.attempt,
-        "gpus": sum(len(slots.gpus) for slots in held),
-        "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in held],
-        "reports": trial.reports,
-        "metric": trial.metric,
-    }
-
-
-def _money(at_s: float, state: State) -> Json:
-    """Return GPU-minutes and USD; committed: if everything were given back at `at_s`."""
-    book, budget = state.ledger, budget_gpu_s(state)
-    spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
-    return {
+        # GPU-minutes and USD; committed: if everything were given back at `at_s`
         "spent_gpu_min": minutes(spent),
         "committed_gpu_min": minutes(committed),
         "left_gpu_min": minutes(budget - committed),
@@ -304,6 +288,13 @@ def _money(at_s: float, state: State) -> Json:
         "spent_usd": round(book.usd(spent), 4),
         "committed_usd": round(book.usd(committed), 4),
         "gpus_billed": sum(charge.gpus for charge in book.open.values()),
+        "next": _next(state),
+        "under_way": [_under_way(command) for command in state.under_way.values()],
+        "best": best(state),
+        **shared(state, at_s),
+        "decided": explanations_json(
+            (one for one in decided if one.event == decided[-1].event), state
+        ),
     }
 
 

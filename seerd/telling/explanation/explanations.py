@@ -124,10 +124,6 @@ class AttemptHistory:
         key = f"{self.started.trial}/{self.started.attempt}"
         return f"{key}@{self.held[place].instance}" if place else key
 
-    def gpu_s(self, now_s: float) -> float:
-        """Return the GPU-seconds for which it has held its GPUs up to `now_s`."""
-        return sum(held.gpu_s(now_s) for held in self.held)
-
     def trains_s(self, held: Charge, now_s: float) -> float:
         """Return from when it trained on these GPUs; their end if it did not."""
         end_s = held.end_s(now_s)
@@ -148,7 +144,6 @@ class Attempts:
     all: list[AttemptHistory] = field(default_factory=list)
     # trial -> its attempt that has not ended
     open: dict[str, AttemptHistory] = field(default_factory=dict)
-    newest: dict[str, AttemptHistory] = field(default_factory=dict)  # trial -> its newest attempt
 
     def by_trial(self) -> dict[str, list[AttemptHistory]]:
         """Return the attempts of every trial that had one."""
@@ -161,15 +156,18 @@ class Attempts:
         """Add the attempt that was just ordered."""
         at_s, trial = started.at_s, started.trial
         held = [Charge(trial, on.instance, len(on.gpus), at_s) for on in started.on]
-        self.open[trial] = self.newest[trial] = AttemptHistory(started, held)
+        self.open[trial] = AttemptHistory(started, held)
         self.all.append(self.open[trial])
 
     def hear(self, event: AnyEvent, state: State) -> None:
         """Note what an attempt reports of itself; what came too late or twice does not count."""
-        if isinstance(event, events.TrialStarted):
-            self._take_charges([event.trial], state)
-        if isinstance(event, events.RunResumed):
-            self._take_charges(list(self.open), state)
+        if isinstance(event, events.TrialStarted | events.RunResumed):
+            names = list(self.open) if isinstance(event, events.RunResumed) else [event.trial]
+            for one in [self.open[name] for name in names if name in self.open]:
+                for place, held in enumerate(one.held):
+                    charge = state.ledger.open.get(one.key_on(place))
+                    if charge is not None and held.until_s is None:
+                        one.held[place] = charge
         if not isinstance(event, events.TrialTraining | events.TrialReported):
             return
         attempt, trial = self.open.get(event.trial), state.trials.get(event.trial)
@@ -182,13 +180,6 @@ class Attempts:
         newest = trial.history[-1] if trial.history else None
         if newest and newest.reports == event.reports and newest not in attempt.made[-1:]:
             attempt.made.append(newest)
-
-    def _take_charges(self, names: Iterable[str], state: State) -> None:
-        for attempt in [self.open[name] for name in names if name in self.open]:
-            for place, held in enumerate(attempt.held):
-                charge = state.ledger.open.get(attempt.key_on(place))
-                if charge is not None and held.until_s is None:
-                    attempt.held[place] = charge
 
     def on(self, instance: str) -> tuple[str, ...]:
         """Return the trials that hold GPUs of an instance."""

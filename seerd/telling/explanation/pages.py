@@ -7,7 +7,7 @@ much.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import convert
@@ -133,7 +133,11 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
     for job in state.jobs:
         judged = [one for one in explanations if one.kind == "judged" and job_of(one.trial) == job]
         if judged:
-            best = _ordered(judged, state)[:MOST_JUDGED] if len(judged) > MOST_JUDGED else judged
+            best, mode = judged, state.facts.goals[job].mode
+            if len(judged) > MOST_JUDGED:
+                finite = [one for one in judged if one.metric is not None]
+                finite.sort(key=lambda one: standing(one.trial, one.metric, mode))
+                best = finite[:MOST_JUDGED]
             if best:  # of many without a finite metric none is best
                 yield _judged(best, metric_of(judged[0], state.facts))
         if len(judged) > MOST_JUDGED:
@@ -143,7 +147,13 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
             yield grid([("", f"{shown}; --json has all")])
     rest = [one for one in explanations if one is not first]
     yield grid(list(lines_of(rest, named)))
-    yield grid([("", text) for text in [_attempts(rest)] if text])
+    started = [one.attempt for one in rest if one.kind == "started"]
+    first_time, stops = started.count(1), Counter(one.why for one in rest if one.kind == "stopped")
+    parts = [f"{count(first_time, 'trial')} started"] if first_time else []
+    again = len(started) - first_time
+    parts += [f"{again} started again"] if again else []
+    parts += [f"{number} stopped ({STOPS[why]})" for why, number in stops.items()]
+    yield grid([("", ", ".join(parts))] if parts else [])
 
 
 def _title(chapter: Chapter, state: State) -> str:
@@ -174,12 +184,6 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
     return table
 
 
-def _ordered(judged: Iterable[Explanation], state: State) -> list[Explanation]:
-    finite = [one for one in judged if one.metric is not None]
-    mode = state.facts.goal_of(finite[0].trial).mode if finite else state.facts.mode
-    return sorted(finite, key=lambda one: standing(one.trial, one.metric, mode))
-
-
 def lines_of(
     explanations: Sequence[Explanation], named: Callable[[Explanation], str]
 ) -> Iterator[tuple[str, str]]:
@@ -208,16 +212,6 @@ def _shown(one: Explanation, taken: set[tuple[int, str]]) -> bool:
         lost = one.how == "lost" and one.then != "failed"
         return one.how not in QUIET and not (lost and is_taken)
     return one.kind not in ("judged", "started")
-
-
-def _attempts(explanations: Sequence[Explanation]) -> str:
-    started = [one.attempt for one in explanations if one.kind == "started"]
-    first = started.count(1)
-    stops = Counter(one.why for one in explanations if one.kind == "stopped")
-    parts = [f"{count(first, 'trial')} started"] if first else []
-    parts += [f"{len(started) - first} started again"] if len(started) > first else []
-    parts += [f"{number} stopped ({STOPS[why]})" for why, number in stops.items()]
-    return ", ".join(parts)
 
 
 def _cost(cost: Cost, state: State) -> Parts:

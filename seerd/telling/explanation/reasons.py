@@ -167,7 +167,11 @@ def _happened(step: Step) -> Explanations:
     event, state = step.event, step.state
     match event:
         case events.RunResumed():
-            yield _resumed(event, step)
+            reopened = step.phase is not RunPhase.RUNNING and state.phase is RunPhase.RUNNING
+            gone = tuple(one.instance for one in step.decided if isinstance(one, verdicts.Gone))
+            silent_s = round(state.now - state.clock.previous_s, 3)
+            about = {"gone": gone, "silent_s": silent_s, "reopened": reopened}
+            yield step.tell("resumed", event, "alive", **about)
             yield from _ends(step)
         case (
             events.TrialExited()
@@ -189,19 +193,11 @@ def _happened(step: Step) -> Explanations:
         case events.InstanceShared() if event.instance in state.fleet.instances:
             yield step.tell("shared", event, "instance gpus", detail=event.why)
         case events.PublishFailed() if isinstance(step.asked, commands.Publish):
-            about = {"trial": step.asked.trial, "detail": event.why}
-            yield step.tell("not-usable", event, "damaged", **about)
+            trial = step.asked.trial
+            yield step.tell("not-usable", event, "damaged", trial=trial, detail=event.why)
         case _ if type(event) in AS_RECORDED:
             kind, keys = AS_RECORDED[type(event)]
             yield step.tell(kind, event, keys)
-
-
-def _resumed(event: events.RunResumed, step: Step) -> Explanation:
-    state = step.state
-    reopened = step.phase is not RunPhase.RUNNING and state.phase is RunPhase.RUNNING
-    gone = tuple(one.instance for one in step.decided if isinstance(one, verdicts.Gone))
-    silent_s = round(state.now - state.clock.previous_s, 3)
-    return step.tell("resumed", event, "alive", gone=gone, silent_s=silent_s, reopened=reopened)
 
 
 def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
@@ -287,14 +283,36 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case verdicts.Granted():
             yield from _granted(step)
         case verdicts.Closing():
-            known.planned = False
-            yield _closing(one, step)
+            known.planned, book, now_s = False, step.state.ledger, step.state.now
+            yield step.tell(
+                "closing",
+                one,
+                "status why detail close_at_s exhausted_at_s release_s",
+                spent_gpu_min=minutes(book.spent_gpu_s(now_s)),
+                committed_gpu_min=minutes(book.committed_gpu_s(now_s, one.release_s)),
+                budget_gpu_min=minutes(budget_gpu_s(step.state)),
+            )
         case commands.StopTrial():
-            stopped = _stopped(one, step)
+            trial = step.state.trials[one.trial]
+            stopped = step.tell(
+                "stopped",
+                one,
+                "trial attempt why others",
+                saves=one.checkpoint,
+                grace_s=round(one.grace_s, 3),
+                gpus_before=trial.had,
+                gpus=trial.gpus,
+                until=trial.reached if one.why == "reached" else None,
+            )
             known.attempts.open[one.trial].stopped = stopped
             yield stopped
         case commands.StartTrial():
-            started = _started(one, step)
+            kept = step.state.trials[one.trial].checkpoints
+            where = ((one.instance, one.gpus), *one.beside)
+            on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
+            newest = one.checkpoints[0] if one.checkpoints else None
+            since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
+            started = step.tell("started", one, "trial attempt why", on=on, **since)
             known.attempts.start(started)
             yield started
         case commands.Publish():
@@ -369,29 +387,6 @@ def _judgement(one: Compared, state: State) -> Judgement:
     return "complete" if one.final else "paused"
 
 
-def _started(command: commands.StartTrial, step: Step) -> Explanation:
-    kept = step.state.trials[command.trial].checkpoints
-    where = ((command.instance, command.gpus), *command.beside)
-    on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
-    newest = command.checkpoints[0] if command.checkpoints else None
-    since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
-    return step.tell("started", command, "trial attempt why", on=on, **since)
-
-
-def _stopped(command: commands.StopTrial, step: Step) -> Explanation:
-    trial = step.state.trials[command.trial]
-    return step.tell(
-        "stopped",
-        command,
-        "trial attempt why others",
-        saves=command.checkpoint,
-        grace_s=round(command.grace_s, 3),
-        gpus_before=trial.had,
-        gpus=trial.gpus,
-        until=trial.reached if command.why == "reached" else None,
-    )
-
-
 def _instances(step: Step) -> Explanations:
     """Explain instances that are asked for or given back together, and what is held back."""
     if not any(isinstance(one, ABOUT_INSTANCES) for one in step.decided):
@@ -414,23 +409,9 @@ def _instances(step: Step) -> Explanations:
             yield step.tell("held-back", one, "why needed had", trials=trials)
 
 
-def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
-    book, now_s = step.state.ledger, step.state.now
-    keys = "status why detail close_at_s exhausted_at_s release_s"
-    return step.tell(
-        "closing",
-        verdict,
-        keys,
-        spent_gpu_min=minutes(book.spent_gpu_s(now_s)),
-        committed_gpu_min=minutes(book.committed_gpu_s(now_s, verdict.release_s)),
-        budget_gpu_min=minutes(budget_gpu_s(step.state)),
-    )
-
-
 def _chosen(command: commands.Publish, step: Step) -> Explanation:
     state, mode = step.state, step.state.facts.goal_of(command.trial).mode
-    own = (t for t in state.trials.values() if job_of(t.id) == job_of(command.trial))
-    best = ((t.id, best_checkpoint(state, t)) for t in own)
+    best = ((t.id, best_checkpoint(state, t)) for t in state.trials_of(job_of(command.trial)))
     usable = [(name, one) for name, one in best if one is not None]
     others = (one for one in usable if one[0] != command.trial)
     second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)

@@ -9,7 +9,6 @@ from fractions import Fraction
 
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, PolicyAnswered
-from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.step import commands_of
@@ -79,10 +78,9 @@ class Timeline:
         self.attempts.hear(event, state)
         if decided:
             self.commands += len(commands_of(decided))
-        if step is not None:
-            self._write(list(explanations_of(step)), event, state)
-
-    def _write(self, explanations: list[Explanation], event: AnyEvent, state: State) -> None:
+        if step is None:
+            return
+        explanations = list(explanations_of(step))
         kinds = {one.kind for one in explanations}
         planned = "planned" in kinds
         if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
@@ -173,15 +171,18 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     for charge in state.ledger.charges() if starts else ():
         instance = state.fleet.instances.get(charge.instance)
         gpus = charge.gpus if instance is None else instance.gpus
-        for chapter, seconds in _billed(charge, starts, now_s):
+        until_s = charge.end_s(now_s)
+        for chapter, seconds in _divided(charge.since_s, until_s, starts, charge.minimum_s):
             fresh = Cost(charge.instance, gpus)
             books[chapter].setdefault(charge.instance, fresh).billed += charge.gpus * seconds
     unbilled = Cost("", 0)
     for attempt in timeline.attempts.all:
         for held in attempt.held:
-            for chapter, seconds in _cut(held.since_s, held.end_s(now_s), starts):
+            since_s = held.since_s
+            for chapter, seconds in _divided(since_s, max(since_s, held.end_s(now_s)), starts):
                 books[chapter].get(held.instance, unbilled).held += held.gpus * float(seconds)
-            for chapter, seconds in _cut(held.since_s, attempt.trains_s(held, now_s), starts):
+            trains_s = max(since_s, attempt.trains_s(held, now_s))
+            for chapter, seconds in _divided(since_s, trains_s, starts):
                 books[chapter].get(held.instance, unbilled).starting += held.gpus * float(seconds)
     for one in (one for book in books for one in book.values()):
         if not state.facts.cluster.per_instance:
@@ -192,29 +193,20 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     return [Cost.of(book.values()) for book in books]
 
 
-Parts = Iterator[tuple[int, Fraction]]  # index of a chapter, and seconds in it
+def _divided(
+    since_s: float, until_s: float, starts: Sequence[float], least_s: float = 0.0
+) -> Iterator[tuple[int, Fraction]]:
+    """Divide an interval where chapters begin; yield the index of a chapter, and seconds in it.
 
-
-def _billed(charge: Charge, starts: Sequence[float], now_s: float) -> Parts:
-    until_s = charge.end_s(now_s)
-    lasted, least = Fraction(until_s) - Fraction(charge.since_s), Fraction(charge.minimum_s)
-    yield from _cut(charge.since_s, until_s, starts)
-    # What the minimum adds. The ledger counts a charge that begins after `now_s` as less than
-    # nothing, and the chapters must add up to its total.
-    more = (max(least, lasted) if least else lasted) - max(Fraction(0), lasted)
-    if more:
-        yield _chapter_of(until_s, starts), more
-
-
-def _cut(since_s: float, until_s: float, starts: Sequence[float]) -> Parts:
-    """Cut an interval where chapters begin; what was before the first one is part of it."""
-    first, last = _chapter_of(since_s, starts), _chapter_of(until_s, starts)
-    for chapter in range(first, last + 1):
-        begin = Fraction(since_s if chapter == first else starts[chapter])
-        end = Fraction(until_s if chapter == last else starts[chapter + 1])
-        if end > begin:
-            yield chapter, end - begin
-
-
-def _chapter_of(at_s: float, starts: Sequence[float]) -> int:
-    return max(0, bisect_right(starts, at_s) - 1)
+    What was before the first chapter is part of it. What the shortest billed time adds is in the
+    last. The ledger counts a charge that begins after now as less than nothing, and the chapters
+    must add up to its total.
+    """
+    since, lasted = Fraction(since_s), Fraction(until_s) - Fraction(since_s)
+    first, last = (max(0, bisect_right(starts, at_s) - 1) for at_s in (since_s, until_s))
+    had = Fraction(0)
+    for chapter in range(min(first, last), last):
+        whole = Fraction(starts[chapter + 1]) - since
+        yield chapter, whole - had
+        had = whole
+    yield last, (max(Fraction(least_s), lasted) if least_s else lasted) - had

@@ -4,7 +4,6 @@ what it keeps of events. There may be a thousand reports a second: each must cos
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +16,7 @@ from seerd.core.metrics import (
     chosen,
     metric_name,
     names_of,
-    sign_of,
     value_of,
-    violated_by,
 )
 from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
 from seerd.planner.model import Mode, Report, Stage
@@ -40,7 +37,7 @@ from seerd.telling.outcomes import (
     standing_text,
     why_text,
 )
-from seerd.telling.plain import line_of
+from seerd.telling.plain import BestSoFar, line_of
 from seerd.units import count, format_duration
 
 MOST_LINES = 60
@@ -53,7 +50,7 @@ class Recent:
     def __init__(self) -> None:
         # the latest events in words, oldest first; of reports only those that are the best so far
         self.lines: deque[str] = deque(maxlen=MOST_LINES)
-        self._best: dict[str, float] = {}
+        self._best = BestSoFar()
         self._reported_s: deque[float] = deque()
 
     def read(self, entries: Sequence[Entry], state: State) -> None:
@@ -62,7 +59,7 @@ class Recent:
             event = entry.event
             if isinstance(event, TrialReported):
                 self._reported_s.append(event.at)
-                if self._beats(event, state):
+                if self._best.beaten_by(event, state):
                     name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
                     report = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
                     best = f"{report}, the best so far{f' of {job}' if job else ''}"
@@ -75,25 +72,6 @@ class Recent:
         while self._reported_s and self._reported_s[0] < now_s - RATE_S:
             self._reported_s.popleft()
         return len(self._reported_s) / max(1.0, min(RATE_S, now_s))
-
-    def _beats(self, event: TrialReported, state: State) -> bool:
-        goal = state.facts.goal_of(event.trial)
-        metrics = {**event.others, goal.metric: event.metric}
-        if event.metric is None or violated_by(metrics, goal):
-            return False
-        sign, job = sign_of(goal), job_of(event.trial)
-        if job not in self._best:  # the run may have been resumed
-            earlier = (
-                sign * report.metric
-                for trial in state.trials.values()
-                if job_of(trial.id) == job
-                for report in trial.history
-                if report.metric is not None and report.at_s < event.happened
-            )
-            self._best[job] = max(earlier, default=-math.inf)
-        is_best = sign * event.metric > self._best[job]
-        self._best[job] = max(self._best[job], sign * event.metric)
-        return is_best
 
 
 OWN = "own metric"  # the metric by which trials are compared, where jobs have several
@@ -204,10 +182,17 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
     by_job = (sorted(its, key=_is_out) for its in ranked_by_job(state))
     ordered = [(turn, trial) for turn, its in enumerate(by_job) for trial in its]
     became = outcomes(state) if state.finished else {}
+    how, left_s = ending(state), max(0, round((state.end.close_by or now_s) - now_s))
+    doing = {
+        RunPhase.RUNNING: "running",
+        RunPhase.CLOSING: f"{how}: trials save and exit, at most {format_duration(left_s)} more",
+        RunPhase.RELEASING: f"{how}: keeping the best model",
+        RunPhase.OVER: f"over: {how}",
+    }[state.phase]
     return Board(
         run=state.facts.run,
         now_s=now_s,
-        doing=_doing(state, now_s),
+        doing=doing,
         running=state.phase is RunPhase.RUNNING,
         mode=state.facts.mode if len(modes) == 1 else None,
         metrics=names,
@@ -254,6 +239,12 @@ def _row(
     gpus = sum(len(slots.gpus) for slots in held)
     loads = trial.phase is TrialPhase.RUNNING and not trial.training
     word = "loading" if loads else WORDS[trial.phase]
+    values = {names[0]: [point.metric for point in points]}
+    if trial.others:  # which most have not, and 400 trials are looked at each second
+        keys = {name: goal.metric if name == names[0] else name for name in names}
+        values = {
+            name: [value_of(state, trial, one, key) for one in points] for name, key in keys.items()
+        }
     return TrialRow(
         id=trial.id,
         config=trial.config,
@@ -266,35 +257,12 @@ def _row(
         bracket=trial.bracket + 1,
         reports=trial.reports,
         points=points,
-        values=_values(state, trial, points, names),
+        values=values,
         saved=best_saved(state, trial),
         metric=goal.metric,
         mode=goal.mode,
         job=job_of(trial.id),
     )
-
-
-def _values(
-    state: State, trial: Trial, points: Sequence[Report], names: Sequence[str]
-) -> dict[str, Sequence[float | None]]:
-    if not trial.others:  # as it mostly is, and 400 trials are looked at each second
-        return {names[0]: [point.metric for point in points]}
-    own = state.facts.goal_of(trial.id).metric
-    keys = {name: own if name == names[0] else name for name in names}
-    return {
-        name: [value_of(state, trial, point, key) for point in points] for name, key in keys.items()
-    }
-
-
-def _doing(state: State, now_s: float) -> str:
-    how = ending(state)
-    left = format_duration(max(0, round((state.end.close_by or now_s) - now_s)))
-    return {
-        RunPhase.RUNNING: "running",
-        RunPhase.CLOSING: f"{how}: trials save and exit, at most {left} more",
-        RunPhase.RELEASING: f"{how}: keeping the best model",
-        RunPhase.OVER: f"over: {how}",
-    }[state.phase]
 
 
 def _gauges(state: State, now_s: float) -> list[Gauge]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
+from textwrap import wrap
 
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from seerd.core.state import Instance
 from seerd.planner.model import Stage
 from seerd.telling.explanation.sentences import gpus_text
 from seerd.telling.harmless import printable
-from seerd.telling.live.board import BestSaved, Board, Gauge
+from seerd.telling.live.board import BestSaved, Board
 from seerd.telling.live.look import LiveLook
 from seerd.telling.live.table import table
 from seerd.telling.live.trial_page import TrialLife, trial_lines
@@ -22,6 +23,7 @@ from seerd.units import format_duration
 
 ROOMY = 20  # with so many rows there are lines between the parts
 LABEL = 11
+HELD = "\xa0"  # a blank at which no line is broken
 MOST_JOBS, FEW_JOBS = 6, 2  # jobs with a line of their own, if there is much or little room
 PHASES = {
     InstancePhase.REQUESTED: "booting",
@@ -104,38 +106,33 @@ def _title(board: Board, look: LiveLook) -> Text:
 
 
 def _gauges(board: Board, width: int) -> list[Text]:
-    """Draw the limits and the stages, all on one scale."""
+    """Draw the limits and the stages, all on one scale; of a limit solid what is used, shaded what
+    is committed beyond that.
+    """
     stage = f"{board.stage + 1} of {len(board.stages)}"
     if board.running:
         left_s = max(0, round(board.stages[board.stage].end_s - board.now_s))
         stage += f", {format_duration(left_s)} left"
     texts = [gauge.text + gauge.more * (width >= 100) for gauge in board.gauges]
     room = max(8, width - LABEL - 2 - max(map(len, (stage, *texts))))
-    bars = [_bar(gauge, text, room) for gauge, text in zip(board.gauges, texts, strict=True)]
-    return [*bars, _timeline(board, room).append(f"  {stage}")]
-
-
-def _bar(gauge: Gauge, text: str, room: int) -> Text:
-    """Draw a gauge: solid for what is used, shaded for what is committed beyond that."""
-    used = min(room, round(room * min(1.0, gauge.used)))
-    more = min(room - used, max(0, round(room * min(1.0, gauge.committed)) - used))
-    bar = Text(f"{gauge.name:<{LABEL}}").append("█" * used, style="cyan")
-    bar.append("▒" * more, style="yellow").append("·" * (room - used - more), style="dim")
-    return bar.append(f"  {text}")
-
-
-def _timeline(board: Board, room: int) -> Text:
-    """Draw the stages: heavy lines for the past, light ones for what is to come."""
+    lines = []
+    for gauge, words in zip(board.gauges, texts, strict=True):
+        used = min(room, round(room * min(1.0, gauge.used)))
+        more = min(room - used, max(0, round(room * min(1.0, gauge.committed)) - used))
+        bar = Text(f"{gauge.name:<{LABEL}}").append("█" * used, style="cyan")
+        bar.append("▒" * more, style="yellow").append("·" * (room - used - more), style="dim")
+        lines.append(bar.append(f"  {words}"))
+    # The stages: heavy lines for the past, light ones for what is to come.
     past = round(room * board.now_s / board.deadline_s)
     line = Text(f"{'stages':<{LABEL}}")
     begin = 0
-    for number, stage in enumerate(board.stages):
-        end = min(room, round(room * stage.end_s / board.deadline_s))
+    for number, one in enumerate(board.stages):
+        end = min(room, round(room * one.end_s / board.deadline_s))
         marked = f"{number + 1}" + "".join("━" if c < past else "─" for c in range(begin + 1, end))
         style = "bold" if number == board.stage else "dim"
         line.append((marked[: max(0, end - begin - 1)] + "│") if end > begin else "", style=style)
         begin = max(begin, end)
-    return line.append(" " * (room - begin))
+    return [*lines, line.append(" " * (room - begin)).append(f"  {stage}")]
 
 
 def _groups(board: Board) -> Text:
@@ -196,27 +193,23 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     return [head, *map(Text, lines)]
 
 
-def _instance(machine: Instance, width: int) -> Iterator[str]:
-    phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
-    line, is_first = f"{machine.id}{phase}: ", True
-    for part in _holders(machine):
-        if not is_first and len(line) + len(part) + 2 > width:
-            yield line
-            line, is_first = "    ", True
-        line += part if is_first else f", {part}"
-        is_first = False
-    yield line
-
-
-def _holders(machine: Instance) -> Iterator[str]:
+def _instance(machine: Instance, width: int) -> list[str]:
     """Write which trial has which GPUs, and the recent utilisation of these."""
+    phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
     idle = {gpu: f"idle (for {trial})" for gpu, trial in machine.claims.items()}
     holders = {**dict.fromkeys(range(machine.gpus), "idle"), **idle, **machine.busy}
+    parts = []
     for name, group in groupby(range(machine.gpus), key=holders.__getitem__):
         gpus = list(group)
         shares = [share for share in machine.computed[gpus[0] : gpus[-1] + 1] if share is not None]
         known = gpus[0] in machine.busy and shares
-        yield f"{gpus_text(gpus)} {name}" + (f" {sum(shares) / len(shares):.0%}" if known else "")
+        part = f"{gpus_text(gpus)} {name}" + (f" {sum(shares) / len(shares):.0%}" if known else "")
+        parts.append(part.replace(" ", HELD))
+    text = f"{machine.id}{phase}:".replace(" ", HELD) + HELD + ", ".join(parts)
+    lines = wrap(
+        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace(HELD, " ") for line in lines]
 
 
 # ------------------------------------------------------------ keys
@@ -230,28 +223,24 @@ def _foot(look: LiveLook, width: int, note: str) -> Text:
         return Text(f"/{look.filter}_  Enter to keep it, Esc for all trials", style="bold")
     if note:
         return Text(note, style="bold yellow")
-    text = Text(style="reverse")
-    for key, what in _keys(look):
-        if len(text) + len(key) + len(what) + 4 > width:
-            break
-        text.append(f" {key}", style="bold").append(f" {what} ")
-    return text.append(" " * max(0, width - len(text)))
-
-
-def _keys(look: LiveLook) -> list[tuple[str, str]]:
-    """Return the keys that the last line names, the most useful first."""
     first = [("p", "PAUSED, GO ON")] if look.paused else []
     first += [("Esc", "all trials")] if look.filter and look.page == "run" else []
     leave = [("?", "keys"), ("q", "stop" if look.owner else "leave")]
     times = [("←→", "time")] if look.journeys else []
     times += [("end", "present")] if look.at_s is not None else []
     last = [("m", "metric"), *([] if look.paused else [("p", "pause")])]
-    if look.page == "help":
-        return [("Esc", "back"), ("↑↓", "scroll"), *leave[1:]]
-    if look.page == "trial":
-        return [*first, ("Esc", "back"), ("↑↓", "scroll"), *times, *leave, *last]
-    moves = [("↑↓", "scroll"), ("Enter", "open"), ("s", "sort"), ("/", "filter")]
-    return [*first, *moves, *times, *leave, *last]
+    page, moves = [("Esc", "back"), ("↑↓", "scroll")], [("↑↓", "scroll"), ("Enter", "open")]
+    keys = {
+        "help": [*page, *leave[1:]],
+        "trial": [*first, *page, *times, *leave, *last],
+        "run": [*first, *moves, ("s", "sort"), ("/", "filter"), *times, *leave, *last],
+    }
+    text = Text(style="reverse")
+    for key, what in keys[look.page]:  # the most useful first
+        if len(text) + len(key) + len(what) + 4 > width:
+            break
+        text.append(f" {key}", style="bold").append(f" {what} ")
+    return text.append(" " * max(0, width - len(text)))
 
 
 KEYS = (

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from seerd.planner.model import Mode
-from seerd.planner.parameter import Value
 from seerd.telling.harmless import scalar, value_text
 from seerd.telling.live.board import Board, TrialRow
 
@@ -46,7 +45,12 @@ class LiveLook:
 def listed(board: Board, look: LiveLook) -> list[TrialRow]:
     """Return the trials that are shown, in their order."""
     words = look.filter.lower().split()
-    rows = [row for row in board.rows if all(word in _text(row) for word in words)]
+
+    def text(row: TrialRow) -> str:
+        config = " ".join(f"{name}={scalar(value)}" for name, value in row.config.items())
+        return f"{row.id} {row.word} {row.why} {config}".lower()
+
+    rows = [row for row in board.rows if all(word in text(row) for word in words)]
     if look.sort != "last" or look.metric_of(board) != board.metrics[0]:
         rows.sort(key=_key(board, look))
     if look.reverse:
@@ -71,7 +75,10 @@ def press(look: LiveLook, key: str, board: Board, height: int) -> tuple[LiveLook
     if look.asking:
         return replace(look, asking=False), "stop" if key in ("y", "Y") else ""
     if look.typing:
-        return _typed(look, key), ""
+        typed = {"backspace": look.filter[:-1], "clear": "", "escape": ""}
+        text = typed.get(key, look.filter + key * (len(key) == 1))
+        top = look.top if text == look.filter else 0
+        return replace(look, filter=text, top=top, typing=key not in ("enter", "escape")), ""
     if key == "q":
         return (replace(look, asking=True), "") if look.owner else (look, "leave")
     if look.journeys and key in TIMES:
@@ -92,18 +99,6 @@ def press(look: LiveLook, key: str, board: Board, height: int) -> tuple[LiveLook
 TIMES: dict[str, Act] = {
     "left": "back", "[": "back", "right": "forth", "]": "forth", "end": "live", "0": "live",
 }  # fmt: skip
-
-
-def _typed(look: LiveLook, key: str) -> LiveLook:
-    if key == "enter":
-        return replace(look, typing=False)
-    if key == "escape":
-        return replace(look, typing=False, filter="", top=0)
-    if key == "backspace":
-        return replace(look, filter=look.filter[:-1], top=0)
-    if key == "clear":
-        return replace(look, filter="", top=0)
-    return replace(look, filter=look.filter + key, top=0) if len(key) == 1 else look
 
 
 FAR = 10**9
@@ -144,11 +139,6 @@ def _on_the_run(look: LiveLook, key: str, board: Board, height: int) -> LiveLook
     return replace(look, cursor=rows[place].id, top=top_of(place, look, len(rows), height))
 
 
-def _text(row: TrialRow) -> str:
-    config = " ".join(f"{name}={scalar(value)}" for name, value in row.config.items())
-    return f"{row.id} {row.word} {row.why} {config}".lower()
-
-
 def _key(board: Board, look: LiveLook) -> Callable[[TrialRow], tuple[object, ...]]:
     """Return the sort key: the best, the most and the longest first, missing values last."""
     metric = look.metric_of(board)
@@ -171,10 +161,11 @@ def _key(board: Board, look: LiveLook) -> Callable[[TrialRow], tuple[object, ...
         "state": lambda row: (row.out, row.word, row.place),
         "trial": lambda row: (len(row.id), row.id),
     }
-    return keys.get(look.sort, lambda row: (*_value(row.config.get(look.sort)), row.place))
 
+    def parameter(row: TrialRow) -> tuple[object, ...]:
+        value = row.config.get(look.sort)
+        if isinstance(value, int | float):
+            return (0, float(value), "", row.place)
+        return (2 - (value is not None), 0.0, value_text(value or ""), row.place)
 
-def _value(value: Value | None) -> tuple[int, float, str]:
-    if isinstance(value, int | float):
-        return 0, float(value), ""
-    return (2, 0.0, "") if value is None else (1, 0.0, value_text(value))
+    return keys.get(look.sort, parameter)

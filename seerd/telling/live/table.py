@@ -96,7 +96,11 @@ def _fitting(
     why = Column("why", "", lambda row: row.why, most=MOST_WHY)
     if width < 100:
         why = Column("why", "", lambda row: REPORT.sub("rep", row.why), most=24)
-    params = [Column(printable(name), name, partial(_value, name)) for name in board.parameters]
+
+    def value(name: str, row: TrialRow) -> str:
+        return value_text(row.config[name]) if name in row.config else "-"
+
+    params = [Column(printable(name), name, partial(value, name)) for name in board.parameters]
     room = width - 1 - sum(_width(column, part, look) + 2 for column in fixed)
     least = 0 if width < 60 else LEAST_WHY if width < 100 else ENOUGH_WHY
     for_why = min(_width(why, part, look), least)
@@ -144,10 +148,6 @@ def _fixed(board: Board, look: LiveLook, width: int) -> list[Column]:
         bracket = Column("bracket" if width >= 150 else "br", "", lambda row: str(row.bracket))
         columns.insert(2 + bool(board.jobs), bracket)
     return columns
-
-
-def _value(name: str, row: TrialRow) -> str:
-    return value_text(row.config[name]) if name in row.config else "-"
 
 
 def _width(column: Column, part: Sequence[TrialRow], look: LiveLook) -> int:

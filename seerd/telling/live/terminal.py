@@ -23,7 +23,7 @@ OPEN = b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"  # alternate screen without cursor (
 CLOSE = b"\x1b[?25h\x1b[?1049l"
 MOST = 4096  # the most bytes that are read at once
 PIECE = 512  # bytes written at once: a terminal that has room for some has room for these
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 WAIT_S = 0.05
 """How long a terminal may keep a frame waiting; and what follows an escape later than that is not
 of one key.
@@ -47,8 +47,8 @@ class Terminal:
     def __enter__(self) -> Self:
         if self.input is not None and not os.isatty(self.input):
             self.input = None
-        wanted = {signal.SIGTSTP: self._stopped, signal.SIGCONT: self._continued}
-        for number, handler in {**dict.fromkeys(ENDING, self._ended), **wanted}.items():
+        wanted = {**dict.fromkeys(PASSED_ON, self._passed_on), signal.SIGCONT: self._continued}
+        for number, handler in wanted.items():
             if signal.getsignal(number) is signal.SIG_DFL:
                 self._handlers[number] = signal.signal(number, handler)
         self.attend()
@@ -154,23 +154,17 @@ class Terminal:
                 data = data[os.write(self._out, data[:PIECE]) :]
         return not data
 
-    def _stopped(self, number: int, _frame: FrameType | None) -> None:
-        """Restore the terminal for Ctrl-Z, stop, and take it again."""
+    def _passed_on(self, number: int, _frame: FrameType | None) -> None:
+        """Restore the terminal, and end as this signal ends a process; or, for Ctrl-Z, stop."""
         self.close()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-        signal.signal(number, self._stopped)
+        signal.signal(number, self._passed_on)
 
     def _continued(self, _number: int, _frame: FrameType | None) -> None:
         """Take the terminal again, which others have changed meanwhile."""
         self._open = False
         self.draw(self._wanted)
-
-    def _ended(self, number: int, _frame: FrameType | None) -> None:
-        """Restore the terminal, and end as this signal ends a process."""
-        self.close()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
 
 
 def _number(stream: object) -> int:

@@ -43,14 +43,33 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
         {"low": low, "high": high, "x": since / of, "x2": until / of}
         for low, high, since, until in tables.ready_bars(frame.state)
     ]
-    bars = [_bar_row(frame, bar) for bar in held]
+    bars = [
+        {
+            "low": bar.low,
+            "high": bar.high,
+            "row": (bar.low + bar.high) / 2,
+            "x": bar.starts_s / of,
+            "trains": bar.trains_s / of,
+            "x2": bar.ends_s / of,
+            "mid": (bar.starts_s + bar.ends_s) / 2 / of,
+            "top": frame.top(bar.trial),
+            "label": bar.trial,
+        }
+        for bar in held
+    ]
     down = {"domain": [0, max(1, rows)], "reverse": True, "nice": False}
     y = axis("low", "GPU", scale=down, axis={"tickMinStep": 1, "grid": False})
     span = {"x": frame.time_axis("x"), "x2": {"field": "x2"}, "y": y, "y2": {"field": "high"}}
     coloured = {**span, **frame.colour}
     trained = {**coloured, "x": frame.time_axis("trains")}
     middle = {"x": frame.time_axis("mid"), "y": {**y, "field": "row"}}
-    named = [row for row in bars if row["label"]]
+    # A bar has its trial's name where that fits.
+    fits_s = 7.0 / frame.width * frame.state.now
+    named = [
+        row
+        for row, bar in zip(bars, held, strict=True)
+        if bar.ends_s - bar.starts_s > fits_s * len(bar.trial)
+    ]
     layers = [
         layer(ready, {"type": "rect", "color": REST, "opacity": 0.12}, span),
         layer(bars, {"type": "rect", "opacity": 0.35}, coloured),
@@ -59,23 +78,6 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
         *frame.stages(),
     ]
     return frame.finished(layers, max(120, min(420, rows * 22)))
-
-
-def _bar_row(frame: Frame, bar: tables.Bar) -> Spec:
-    of = frame.time.of
-    share = (bar.ends_s - bar.starts_s) / max(frame.state.now, 1e-9)
-    has_room = share * frame.width > 7.0 * len(bar.trial)
-    return {
-        "low": bar.low,
-        "high": bar.high,
-        "row": (bar.low + bar.high) / 2,
-        "x": bar.starts_s / of,
-        "trains": bar.trains_s / of,
-        "x2": bar.ends_s / of,
-        "mid": (bar.starts_s + bar.ends_s) / 2 / of,
-        "top": frame.top(bar.trial),
-        "label": bar.trial if has_room else "",
-    }
 
 
 def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Spec:

@@ -119,47 +119,32 @@ def advice(
     best = [one for one in order if one.metric is not None][:FEW]
     if not best:
         return []
-    return [
-        *_at_edges(best, parameters),
-        *_still_better(state, best[0]),
-        *_without_effect(measured),
-        *costly(shares),
-    ]
-
-
-def _at_edges(best: Sequence[Ranked], parameters: Sequence[Parameter]) -> Iterator[str]:
+    texts = []
     for parameter in (one for one in parameters if not one.choices):
-        shares = [share_of(parameter, one.trial.config) for one in best]
+        values = [share_of(parameter, one.trial.config) for one in best]
         for end, name in ((0.0, "lower"), (1.0, "upper")):
-            near = [share for share in shares if share is not None and abs(share - end) <= EDGE]
+            near = [value for value in values if value is not None and abs(value - end) <= EDGE]
             if len(near) * 2 > len(best):
-                yield (
+                texts.append(
                     f"{len(near)} of the best {len(best)} trials have {parameter.name} at the "
                     f"{name} end of its range: widen it there."
                 )
-
-
-def _still_better(state: State, winner: Ranked) -> Iterator[str]:
-    history = [one for one in winner.trial.history if one.metric is not None]
-    if len(history) < FEW:
-        return
-    mode = state.facts.goal_of(winner.trial.id).mode
-    keys = [standing("", one.metric, mode) for one in history]
-    if keys.index(min(keys)) == len(keys) - 1:
-        yield (
-            f"{winner.trial.id} had its best report last, after {history[-1].reports} reports: it "
+    winner = best[0].trial
+    history = [one for one in winner.history if one.metric is not None]
+    keys = [standing("", one.metric, state.facts.goal_of(winner.id).mode) for one in history]
+    if len(keys) >= FEW and keys.index(min(keys)) == len(keys) - 1:
+        texts.append(
+            f"{winner.id} had its best report last, after {history[-1].reports} reports: it "
             "might have become better with more time. Try a longer deadline or fewer trials."
         )
-
-
-def _without_effect(measured: Sequence[Importance]) -> Iterator[str]:
     names = [one.name for one in measured if not one.is_significant and one.mean < EDGE]
     if names and any(one.is_significant for one in measured):
         verb = "explains" if len(names) == 1 else "explain"
-        yield (
+        texts.append(
             f"{', '.join(names)} {verb} no more of the differences than chance would: a fixed "
             "value leaves more trials for the others."
         )
+    return [*texts, *costly(shares)]
 
 
 def costly(shares: Mapping[str, float]) -> Iterator[str]:

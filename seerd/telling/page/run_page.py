@@ -71,7 +71,10 @@ class JobReport:
         self._state = run.state
         self._goal = run.state.facts.goals[job]
         self._order = tables.ranked(run.state, job)
-        self._others = self._reported()
+        reports = chain.from_iterable(one.trial.others.values() for one in self._order)
+        reported = set(chain.from_iterable(reports))
+        names = run.state.signs.names
+        self._others = [name for name in names if not job or name in reported]
         varied = tables.varied(run.state, job)
         self._importances = importances(self._order, varied)
         places = {each.name: place for place, each in enumerate(self._importances)}
@@ -202,13 +205,6 @@ class JobReport:
     @property
     def _is_handed_back(self) -> bool:
         return self.job in self._state.result.of_jobs
-
-    def _reported(self) -> list[str]:
-        if not self.job:
-            return list(self._state.signs.names)
-        reports = chain.from_iterable(one.trial.others.values() for one in self._order)
-        reported = set(chain.from_iterable(reports))
-        return [name for name in self._state.signs.names if name in reported]
 
     def _name(self, name: str) -> str:
         return f"{self.job}-{name}" if self.job else name
@@ -353,22 +349,22 @@ def comparison(runs: Sequence[ReadRun]) -> str:
     ]
     heads = ("run", "policy", "deadline", "budget", "billed", "trials", "best", "configuration")
     title = f"<h1>{len(runs)} runs by {escape(printable(runs[0].state.facts.metric))}</h1>"
-    table = html_table(heads, (html_row(_cells(run.state)) for run in runs), TEXT)
+    rows = []
+    for run, state in named:
+        chosen, limits = best(state), state.facts.problem.limits
+        cells = [
+            run,
+            state.facts.problem.params.name,
+            format_duration(limits.deadline_s),
+            f"{limits.budget_gpu_s / 60:.1f} GPU-min",
+            f"{state.ledger.spent_gpu_s(state.now) / 60:.1f} GPU-min",
+            str(len(state.trials)),
+            "" if chosen is None else f"{chosen['metric']:.6g}",
+            "" if chosen is None else config_text(chosen["config"]),
+        ]
+        rows.append(html_row(cells))
+    table = html_table(heads, rows, TEXT)
     return page("Comparison", [title, *map(figure, pictures), table])
-
-
-def _cells(state: State) -> list[str]:
-    chosen, limits = best(state), state.facts.problem.limits
-    return [
-        state.facts.run,
-        state.facts.problem.params.name,
-        format_duration(limits.deadline_s),
-        f"{limits.budget_gpu_s / 60:.1f} GPU-min",
-        f"{state.ledger.spent_gpu_s(state.now) / 60:.1f} GPU-min",
-        str(len(state.trials)),
-        "" if chosen is None else f"{chosen['metric']:.6g}",
-        "" if chosen is None else config_text(chosen["config"]),
-    ]
 
 
 def page(title: str, body: Iterable[str]) -> str:

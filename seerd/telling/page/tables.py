@@ -16,13 +16,11 @@ from seerd.core.state import State, Trial
 from seerd.planner.parameter import Parameter
 from seerd.planner.ranking import standing
 from seerd.planner.space import Config
-from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.explanations import held_gpu_s
 from seerd.telling.explanation.sentences import neighbours
 from seerd.telling.explanation.timeline import Timeline
 
 TOP = 6  # so many trials have a colour, a dash and a name of their own
-Point = tuple[int, float, float]  # number of a report, when it was made, its metric
 MOST_BARS, MOST_LINES, MOST_POINTS = 2000, 120, 3000
 
 
@@ -74,8 +72,7 @@ def _ranked(state: State, job: str) -> list[Ranked]:
         trial.id: published.incumbent.metric
         if published and trial.id == winner
         else best_value(state, trial)
-        for trial in state.trials.values()
-        if job_of(trial.id) == job
+        for trial in state.trials_of(job)
     }
     order = sorted(tops, key=lambda name: (name != winner, standing(name, tops[name], mode)))
     return [Ranked(state.trials[name], tops[name], place) for place, name in enumerate(order, 1)]
@@ -123,15 +120,28 @@ def curves(order: Sequence[Ranked], timeline: Timeline, metric: str | None) -> l
     If there are too many, each curve has its ends, some between, and those that promoted its trial.
     """
     attempts, promoted = timeline.attempts.by_trial(), promotions(timeline)
-    histories = [(one.trial, _values(one.trial, metric)) for one in order]
-    total = sum(len(values) for _, values in histories)
+    histories = {
+        trial.id: [
+            (report, value)
+            for report in trial.history
+            for others in [trial.others.get(report.reports, {})]
+            if (value := report.metric if metric is None else others.get(metric)) is not None
+        ]
+        for trial in (one.trial for one in order)
+    }
+    total = sum(map(len, histories.values()))
     most = max(2, MOST_POINTS * 2 // max(1, len(histories))) if total > MOST_POINTS else total
     points = []
-    for trial, values in histories:
-        mine, after = attempts.get(trial.id, []), promoted.get(trial.id, set())
-        for report, at_s, value in _thinned(values, most, after):
-            gpu_s = held_gpu_s(mine, at_s)
-            points.append(CurvePoint(trial.id, report, at_s, gpu_s, value, report in after))
+    for trial, values in histories.items():
+        mine, after = attempts.get(trial, []), promoted.get(trial, set())
+        shown = set(range(len(values)))
+        if len(values) > most:
+            shown = set(np.linspace(0, len(values) - 1, most).round().astype(int).tolist())
+        for place, (report, value) in enumerate(values):
+            rises = report.reports in after
+            if place in shown or rises:
+                gpu_s, number = held_gpu_s(mine, report.at_s), report.reports
+                points.append(CurvePoint(trial, number, report.at_s, gpu_s, value, rises))
     return points
 
 
@@ -146,21 +156,6 @@ def promotions(timeline: Timeline) -> dict[str, set[int]]:
             if before.made and after.gpus > before.gpus:
                 promoted[trial].add(before.made[-1].reports)
     return promoted
-
-
-def _values(trial: Trial, metric: str | None) -> list[Point]:
-    values = [
-        (r, r.metric if metric is None else trial.others.get(r.reports, {}).get(metric))
-        for r in trial.history
-    ]
-    return [(report.reports, report.at_s, value) for report, value in values if value is not None]
-
-
-def _thinned(values: list[Point], most: int, kept: set[int]) -> list[Point]:
-    if len(values) <= most:
-        return values
-    chosen = set(np.linspace(0, len(values) - 1, most).round().astype(int).tolist())
-    return [one for place, one in enumerate(values) if place in chosen or one[0] in kept]
 
 
 def best_so_far(state: State) -> list[tuple[float, float, float]]:
@@ -239,7 +234,7 @@ def varied(state: State, job: str = "") -> list[Parameter]:
     """Return a job's parameters of which more than one value was tried."""
     shared = (one.problem.space for one in state.facts.problem.jobs if one.id == job)
     space = next(shared, state.facts.problem.space)
-    configs = [trial.config for trial in state.trials.values() if job_of(trial.id) == job]
+    configs = [trial.config for trial in state.trials_of(job)]
     return [p for p in space.parameters if len({str(config.get(p.name)) for config in configs}) > 1]
 
 
