@@ -27,13 +27,19 @@ HomeOpt = Annotated[
 ]
 SpecAndSet = Annotated[o.SpecOptions, o.Only("spec", "set_", spec=o.SpecArg)]
 SpecsAndAll = Annotated[o.SpecOptions, o.Only(spec=o.SpecsArg)]
+SpecAndWhere = Annotated[
+    o.SpecOptions,
+    o.Only("spec", "deadline", "budget", "cost", "provider", "max_gpus", "set_", spec=o.SpecArg),
+]
+PolicyOpt = Annotated[
+    bool, typer.Option("--policy", help="Print the IAM policy that this needs, and nothing else.")
+]
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Tune a model under a deadline and a budget: hand in a training script and a search "
-    "space, get back the best model.",
+    help="Tune a model under a deadline and a budget: a script and a space in, the best model out.",
 )
 image = typer.Typer(
     no_args_is_help=True,
@@ -51,15 +57,13 @@ def command(
 
 @app.callback()
 def seerd(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=c.tell_version,
-            is_eager=True,
-            help="Print the versions of seerd, Python, journal format and agent protocol.",
-        ),
-    ] = False,
+    version: bool = typer.Option(
+        False,
+        "--version",
+        callback=c.tell_version,
+        is_eager=True,
+        help="Print the versions of seerd, Python, journal format and agent protocol.",
+    ),
 ) -> None:
     """Take the options that stand before a command."""
     c.say_damages()
@@ -67,120 +71,84 @@ def seerd(
 
 @command()
 def run(
-    *,
     asked: SpecsAndAll,
+    shown: o.Shown,
     unless_running: bool = typer.Option(
-        False,
-        "--unless-running",
-        help="Do nothing if a run of the same name in this home is running; for cron.",
+        False, "--unless-running", help="Do nothing while a run of this name goes on; for cron."
     ),
     home: HomeOpt = None,
-    shown: o.Shown,
 ) -> None:
     """Tune within the deadline and the budget, and hand back the best model.
 
-    Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is
-    given back; `seerd resume` continues from there. Ctrl-C twice ends it at once, and still gives
-    everything back.
+    Ctrl-C ends the run in order: trials save, the best model so far is kept, everything is given
+    back; `seerd resume` goes on from there. Ctrl-C twice ends it at once, and gives back too.
 
-    Several specs share one deadline, one budget and the same machines: a GPU that one job cannot
-    use goes to the others, and each job hands back its own best model. A group.toml says more.
+    Several specs, or a group.toml, share one deadline, one budget and the same machines; each job
+    hands back its own best model.
     """
     commands.run.run(asked, c.home_of(home), shown, unless_running=unless_running)
 
 
 @command()
 def resume(
-    *,
     run: RunArg,
-    home: HomeOpt = None,
     shown: o.Shown,
+    home: HomeOpt = None,
     up_to: int | None = typer.Option(
-        None,
-        metavar="EVENT",
-        help="Of a damaged journal, go on from its first events up to this one. The damaged "
-        "journal is kept.",
+        None, metavar="EVENT", help="Go on from this event of a damaged journal, which is kept."
     ),
 ) -> None:
-    """Continue a run that was interrupted, or whose process was killed.
-
-    Nothing that was saved is trained again. The clock of a killed run has gone on; that of an
-    interrupted run stood still.
+    """Continue a run that was interrupted, or whose process was killed. Nothing saved is trained
+    again. The clock of a killed run has gone on; that of an interrupted run stood still.
     """
     commands.run.resume(c.find(run, home), shown, up_to)
 
 
 @command()
-def plan(*, asked: SpecsAndAll, home: HomeOpt = None, json: o.JsonOpt = False) -> None:
+def plan(asked: SpecsAndAll, home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """Show what would be run, what it would take, and what will be billed. This starts nothing and
     needs no credentials.
     """
-    with c.quickly():
-        commands.plan.plan(asked, c.home_of(home), json=json)
+    c.quickly()
+    commands.plan.plan(asked, c.home_of(home), json=json)
 
 
 @command()
 def profile(
-    *,
     asked: Annotated[
         o.SpecOptions,
-        o.Only(
-            *("spec", "deadline", "budget", "provider", "max_gpus", "set_"),
-            spec=o.SpecArg,
-            deadline=Annotated[
-                str | None,
-                typer.Option(
-                    help="Until everything is measured.", metavar="TIME", show_default="5m"
-                ),
-            ],
-            budget=Annotated[
-                str | None,
-                typer.Option(
-                    help="GPU time, e.g. 20gpu-min.",
-                    metavar="GPU-TIME",
-                    show_default="all of the time; for rented instances, that of the spec",
-                ),
-            ],
-        ),
+        o.Only("spec", "deadline", "budget", "provider", "max_gpus", "set_", spec=o.SpecArg),
     ],
-    home: HomeOpt = None,
     shown: o.Shown,
+    home: HomeOpt = None,
 ) -> None:
-    """Measure how long reports take on 1, 2, 4 ... GPUs, and what starts and checkpoints take.
-    Later plans use these times.
+    """Measure how long reports take on 1, 2, 4 ... GPUs, and starts and checkpoints: later plans of
+    this script on this kind of machine use these times.
 
-    One configuration is trained, for a few reports on each number of GPUs. What is measured is kept
-    for this script on this kind of machine.
+    One configuration is trained, for a few reports on each number of GPUs, in five minutes unless
+    there is a --deadline. Only rented machines need a budget.
     """
     commands.run.profile(asked, c.home_of(home), shown)
 
 
 @command()
 def simulate(
-    *,
-    specs: list[Path] | None = typer.Argument(
-        None,
-        metavar="SPEC...",
-        help="Limits, cluster and policy are taken from it. Several, or a group.toml, share "
-        "the run: ways of sharing are compared.",
-    ),
     asked: o.SimulateOptions,
+    specs: list[Path] | None = typer.Argument(
+        None, metavar="SPEC...", help="What to simulate; several, or a group.toml, share the run."
+    ),
     home: HomeOpt = None,
-    json: bool = typer.Option(False, "--json", help="Print one JSON array, a row for each policy."),
+    json: o.JsonOpt = False,
 ) -> None:
     """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
-
-    Trials follow recorded learning curves, or made-up ones over the spec's space. The same seeds
-    give the same answer, to the last bit.
+    Trials follow recorded learning curves, or made-up ones over the spec's space.
     """
     commands.simulation.simulate_specs(asked, specs or [], c.home_of(home), json=json)
 
 
 @command("list")
 def list_(home: HomeOpt = None, json: o.JsonOpt = False) -> None:
-    """List all runs, the newest last: when they began, how they ended, and what they took of their
-    limits.
-    """
+    """List all runs, the newest last: begin, end, and what they took of their limits."""
     commands.show.list_runs(c.home_of(home), json=json)
 
 
@@ -199,31 +167,23 @@ def show(
 def watch(
     run: RunArg = "last",
     at: str | None = typer.Option(
-        None,
-        help="As it stood so long after its start, e.g. 5m; ← and → go on from there.",
-        metavar="TIME",
+        None, help="As it stood then, e.g. 5m; ← and → go on from there.", metavar="TIME"
     ),
     home: HomeOpt = None,
 ) -> None:
-    """Show the live view of a run, from any terminal, also back in time; ? shows its keys. q and
-    Ctrl-C end the view, not the run.
-    """
+    """Show the live view of a run, also back in time; ? shows its keys. q ends only the view."""
     commands.running.watch(c.find(run, home), at)
 
 
 @command()
 def logs(
-    *,
     run: RunArg,
-    trial: str | None = typer.Argument(None, metavar="TRIAL", help="One trial, e.g. t3."),
     wanted: o.LogsAsked,
+    trial: str | None = typer.Argument(None, metavar="TRIAL", help="One trial, e.g. t3."),
     home: HomeOpt = None,
 ) -> None:
-    """Print the end of what the trials have printed: of each trial its newest attempt, of TRIAL all
-    attempts. The trial that has printed last comes last.
-
-    What trials print on other machines is brought every half minute and when an attempt ends, also
-    for --follow. Ctrl-C ends --follow, not the run.
+    """Print the end of what the trials have printed, the latest last: of each trial its newest
+    attempt, of TRIAL all attempts. What they print on other machines is brought every half minute.
     """
     commands.logs.logs(c.find(run, home), trial, wanted)
 
@@ -237,12 +197,8 @@ def ledger(run: RunArg = "last", home: HomeOpt = None, json: o.JsonOpt = False) 
 @command()
 def best(
     run: RunArg = "last",
-    to: Path | None = typer.Option(
-        None, help="Copy checkpoint and configuration into this folder.", metavar="DIR"
-    ),
-    job: str | None = typer.Option(
-        None, help="Whose model, where several jobs share the run.", metavar="JOB"
-    ),
+    to: Path | None = typer.Option(None, help="Copy the model into this folder.", metavar="DIR"),
+    job: str | None = typer.Option(None, help="Whose model, of several jobs.", metavar="JOB"),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
@@ -256,20 +212,13 @@ def best(
 @command()
 def stop(
     run: RunArg,
-    job: str | None = typer.Argument(
-        None, metavar="JOB", help="Of several jobs that share the run, only this one."
-    ),
+    job: str | None = typer.Argument(None, metavar="JOB", help="Only this one of its jobs."),
     home: HomeOpt = None,
 ) -> None:
-    """End a run in order, as Ctrl-C in its terminal does.
-
-    With JOB, only this one of several jobs ends: its trials save, its best model is handed back,
-    and the others get its share.
+    """End a run in order, as Ctrl-C in its terminal does; with JOB, only this one of its jobs: its
+    trials save, its best model is handed back, and the others get its share.
     """
-    if job is not None:
-        commands.jobs.stop(c.find(run, home), job)
-        return
-    commands.running.stop(c.find(run, home))
+    commands.running.stop(c.find(run, home), job)
 
 
 @command("set")
@@ -281,88 +230,61 @@ def set_(
     json: o.JsonOpt = False,
 ) -> None:
     """Give one of the jobs that share a run another weight, while the run goes on."""
-    commands.jobs.weigh(c.find(run, home), job, what, json=json)
+    commands.asking.weigh(c.find(run, home), job, what, json=json)
 
 
 @command()
 def pause(run: RunArg, home: HomeOpt = None) -> None:
     """End a run in order, as stop does, and wait until nothing is held or billed any more.
-
-    That is all that it adds: a paused run is an interrupted one. Its clock stands still until
-    `seerd resume` goes on with the time and the budget that are left.
+    Its clock stands still until `seerd resume` goes on with what is left of the limits.
     """
     commands.running.pause(c.find(run, home))
 
 
 @command()
-def extend(
-    *, run: RunArg, limits: o.NewLimits, home: HomeOpt = None, json: o.JsonOpt = False
-) -> None:
-    """Give a run that goes on a later deadline, a larger budget, or both.
-
-    What is left is planned anew, at once: the best trials go on, and the policy takes new ones if
-    it would. Limits are never lowered: `seerd stop` ends a run sooner. One that was interrupted
-    must be resumed first.
+def extend(run: RunArg, limits: o.NewLimits, home: HomeOpt = None, json: o.JsonOpt = False) -> None:
+    """Give a run that goes on a later deadline, a larger budget, or both. What is left is planned
+    anew at once. Limits are never lowered: `seerd stop` ends a run sooner.
     """
     commands.asking.extend(c.find(run, home), limits, json=json)
 
 
 @command()
 def add(
-    *,
     run: RunArg,
-    spec: Path | None = typer.Argument(
-        None, metavar="SPEC", help="The spec.toml of a job that is to share the run."
-    ),
-    config: list[str] | None = typer.Option(
-        None,
-        help="Values, e.g. lr=0.1,momentum=0.9; what is left out is drawn. Repeatable.",
-        metavar="NAME=VALUE,...",
-    ),
     job: o.NewJob,
+    spec: Path | None = typer.Argument(None, metavar="SPEC", help="The spec.toml of a job."),
+    config: list[str] | None = typer.Option(
+        None, help="Values, e.g. lr=0.1; others are drawn. Repeatable.", metavar="NAME=VALUE,..."
+    ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
     """Add a configuration to a run that goes on, or a job to one that jobs share.
 
-    With --config, the policy takes the configuration as its next new trial.
-
-    It is refused if a value is not in the space, or if the policy begins no more trials. When it
-    begins is the policy's decision: where there is no place any more, it is not tried.
+    With --config, the configuration is the policy's next new trial, whenever it begins one.
 
     With SPEC, the job gets its share of what is left, at once, and hands back its own best model.
     """
-    folder = c.find(run, home)
-    if spec is not None and not config:
-        commands.jobs.add(folder, spec, job, json=json)
-        return
-    commands.asking.add(folder, spec, config, job, json=json)
+    commands.asking.add(c.find(run, home), spec, config, job, json=json)
 
 
 @command()
-def rm(*, run: RunArg, consent: o.Consent, home: HomeOpt = None) -> None:
-    """Remove a run from this disk: its journal, model, checkpoints and logs.
-
-    A run that a process runs is never removed. Checkpoints in S3 stay until the bucket's lifecycle
-    rule removes them.
+def rm(run: RunArg, consent: o.Consent, home: HomeOpt = None) -> None:
+    """Remove a run that is over from this disk: its journal, model, checkpoints and logs.
+    Checkpoints in S3 stay until the bucket's lifecycle rule removes them.
     """
     commands.tidy.rm(c.find(run, home), consent)
 
 
 @command()
 def gc(
-    *,
-    older_than: str = typer.Option(
-        "168h", help="Only runs that ended so long ago, e.g. 24h.", metavar="TIME"
-    ),
     consent: o.Consent,
+    older_than: str = typer.Option("168h", help="Of runs that ended so long ago.", metavar="TIME"),
     home: HomeOpt = None,
 ) -> None:
-    """Free what runs that are over need no more: checkpoints but the best model, and the folders of
-    their instances, with the logs.
-
-    Models, journals and specs stay: show, best, ledger and replay go on to work. A run that can
-    still be resumed is left as it is.
+    """Free what runs that are over need no more: checkpoints but the best model, and their logs.
+    Models, journals and specs stay. A run that can still be resumed is left as it is.
     """
     commands.tidy.gc(c.home_of(home), c.seconds(older_than), consent)
 
@@ -370,15 +292,9 @@ def gc(
 @command()
 def replay(
     run: RunArg = "last",
-    trial: str | None = typer.Option(
-        None, "--trial", help="Tell of one trial, e.g. t3.", metavar="TRIAL"
-    ),
+    trial: str | None = typer.Option(None, help="Tell of one trial, e.g. t3.", metavar="TRIAL"),
     at: str | None = typer.Option(
-        None,
-        "--at",
-        help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an "
-        "event, e.g. @57.",
-        metavar="TIME",
+        None, help="Tell of one moment, e.g. 12m, or @57: after that event.", metavar="TIME"
     ),
     home: HomeOpt = None,
     json: o.JsonOpt = False,
@@ -386,76 +302,53 @@ def replay(
     """Tell from its journal why a run went as it did, and whether the same would be decided now.
 
     Without options it tells stage by stage: which trials were compared and went on, why instances
-    came and went, what it cost. `--trial t3` tells the life of one trial, and why it was stopped.
-    `--at 12m` tells what ran, was wanted, under way and paid then, and what had been decided last.
-    With both, it tells the trial's life until then. Nothing is started or written; a run that still
-    goes on can be replayed too.
+    came and went, what it cost. `--trial t3` tells the life of one trial, and why it was stopped;
+    `--at 12m` what ran, was wanted and paid then. Nothing is started or written.
     """
-    with c.quickly():
-        commands.replay.replay(c.find(run, home), trial, at, json=json)
+    c.quickly()
+    commands.replay.replay(c.find(run, home), trial, at, json=json)
 
 
 @command()
 def report(
-    *,
+    options: o.ReportOptions,
     runs: list[str] | None = typer.Argument(
         None, metavar="[RUN]...", help="One run, or several to compare; default: last."
     ),
-    options: o.ReportOptions,
     home: HomeOpt = None,
 ) -> None:
-    """Write a page on a run: which trial won and why, what it cost, where the money went, and what
-    to try next.
+    """Write a page on a run: which trial won and why, what it cost, and what to try next.
 
-    It is one HTML file that needs no network: GPUs over time, learning curves of all metrics,
-    billing, hyperparameters and their importance, all trials, each decision with its reason. With
-    several runs it compares them. A run that goes on can be reported too.
+    It is one HTML file that needs no network: GPUs over time, learning curves, billing, the
+    importance of hyperparameters, all trials and decisions. Several runs are compared.
     """
-    with c.quickly():
-        commands.report.report([c.find(run, home) for run in runs or ["last"]], options)
+    c.quickly()
+    commands.report.report([c.find(run, home) for run in runs or ["last"]], options)
 
 
 @command()
-def export(*, run: RunArg = "last", targets: o.ExportOptions, home: HomeOpt = None) -> None:
+def export(targets: o.ExportOptions, run: RunArg = "last", home: HomeOpt = None) -> None:
     """Write a run for other programs: tables of its trials, reports and charges, or what trackers
-    of experiments keep.
-
-    Exporting again adds what is missing and nothing twice, so a run that goes on can be exported
-    too; `[export]` in the spec does it as the run goes on.
+    of experiments keep. Exporting again adds what is missing and nothing twice; `[export]` in the
+    spec does it as the run goes on.
 
     seerd export last --csv tables
 
-    seerd export last --tensorboard tb
-
     seerd export last --mlflow http://127.0.0.1:5000
-
-    seerd export last --optuna sqlite:///study.db
     """
-    with c.quickly():
-        commands.export.export(c.find(run, home), targets)
+    c.quickly()
+    commands.export.export(c.find(run, home), targets)
 
 
 @command()
 def doctor(
-    *,
-    asked: Annotated[
-        o.SpecOptions,
-        o.Only(
-            *("spec", "deadline", "budget", "cost", "provider", "max_gpus", "set_"), spec=o.SpecArg
-        ),
-    ],
-    policy: bool = typer.Option(
-        False,
-        "--policy",
-        help="Print the least-privilege IAM policy for the coordinator, and nothing else.",
-    ),
+    asked: SpecAndWhere,
+    policy: PolicyOpt = False,
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
     """Check whether a run could begin: credentials, permissions, quota, image, network, bucket,
-    price, clock, machines. This starts nothing.
-
-    There is one line for each check, with what to do where something is wrong.
+    price, clock, machines. This starts nothing, and says what to do where something is wrong.
     """
     commands.doctor.doctor(asked, c.home_of(home), policy_only=policy, json=json)
 
@@ -468,39 +361,29 @@ def machines(
     set_: o.SetOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
-    """Show who has which GPUs: on this machine, or on the hosts of a spec.
-
-    Runs of all users are shown. A machine's GPUs are listed once a run has counted them.
-    """
-    commands.machines.machines(None if spec is None else o.SpecOptions(spec, set_=set_), json=json)
+    """Show whose runs have which GPUs: on this machine, or on the hosts of a spec."""
+    commands.doctor.machines(None if spec is None else o.SpecOptions(spec, set_=set_), json=json)
 
 
 @command()
 def canary(
-    *,
     asked: SpecAndSet,
     gpu: bool = typer.Option(
-        False,
-        "--gpu",
-        help="Also rent a g4dn.xlarge, for five minutes at most, and import torch there.",
+        False, "--gpu", help="Also import torch on a g4dn.xlarge, for five minutes at most."
     ),
-    policy: bool = typer.Option(
-        False, "--policy", help="Print the IAM policy that this command needs, and nothing else."
-    ),
+    policy: PolicyOpt = False,
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
     """Prove on your own account, for a few cents, that EC2 and S3 do what seerd relies on, and
     measure how long they take.
 
-    It rents three small instances without a GPU, with the image, network and bucket of the spec,
-    and ends each in another way: by its lease, by a reboot, by its termination. What that may cost
-    at most is said before, and is never more than $0.10, or $0.20 with --gpu; the instances power
-    themselves off after 12 minutes, whatever happens. Ctrl-C gives everything back.
+    It rents three small instances, with the image, network and bucket of the spec, and ends each in
+    another way. What that may cost is said before, and is at most $0.10, or $0.20 with --gpu; the
+    instances power themselves off after 12 minutes, whatever happens. Ctrl-C gives everything back.
 
-    It ends with a table. What `--json` prints has no account, address or name in it, and may be
-    attached to an issue. Later plans use the times. The exit status is 1 if a check has failed, or
-    if the times or the report could not be kept.
+    What `--json` prints has no account, address or name in it. Later plans use the times. The exit
+    status is 1 if a check has failed, or if the times or the report could not be kept.
     """
     commands.canary.canary(asked, c.home_of(home), gpu=gpu, policy_only=policy, json=json)
 
@@ -509,9 +392,7 @@ def canary(
 def sweep(
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be ended."),
     older_than: str | None = typer.Option(
-        None,
-        help="End also what is older, unless a process of this machine runs it, e.g. 2h.",
-        metavar="TIME",
+        None, help="End also what is older and no process here runs, e.g. 2h.", metavar="TIME"
     ),
     region: str | None = typer.Option(
         None, help="AWS region.", metavar="NAME", show_default="as for any AWS tool"
@@ -519,8 +400,7 @@ def sweep(
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
-    """Find by their tags what your runs have left in EC2, and end what is dead: instances and
-    disks.
+    """Find by their tags the instances and disks that your runs have left in EC2, and end the dead.
 
     Dead is what is past its hard end, and what belongs to a run of this machine that is over or
     that no process runs any more. The rest is listed, and kept.
@@ -534,10 +414,8 @@ def init(
         Path(), metavar="[SCRIPT | FOLDER]", help="A script, or where to begin."
     ),
 ) -> None:
-    """Write a spec for a script of yours, as far as it can be read off the script; or, into a
-    folder, a small script with its spec that runs at once.
-
-    The script is read, not run. Guesses are marked. Nothing that is there is overwritten.
+    """Write a spec for a script, which is read, not run; or, into a folder, a small script with its
+    spec that runs at once. Guesses are marked. Nothing that is there is overwritten.
     """
     commands.init.init(what)
 
@@ -547,15 +425,13 @@ app.add_typer(image, name="image")
 
 @command(of=image)
 def build(
-    *, asked: SpecAndSet, wanted: o.ImageOptions, home: HomeOpt = None, json: o.JsonOpt = False
+    asked: SpecAndSet, wanted: o.ImageOptions, home: HomeOpt = None, json: o.JsonOpt = False
 ) -> None:
     """Make an image with everything that the spec's training needs: driver, torch,
-    requirements.txt, the setup commands.
+    requirements.txt, the setup commands. What it has installed is paid once, not at every boot.
 
-    The seconds of a boot are billed as GPU time, on every instance of every run; what an image has
-    installed is paid once. One instance is rented for it, installed over SSH, checked, cleaned,
-    imaged and terminated; it ends by itself after two hours whatever happens. The last lines say
-    what to write into the spec. Ctrl-C gives everything back.
+    One instance is rented for it, and ends by itself after two hours whatever happens. The last
+    lines say what to write into the spec. Ctrl-C gives everything back.
     """
     commands.image.build(asked, wanted, c.home_of(home), json=json)
 

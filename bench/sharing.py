@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from seerd.commands.simulate import each
 from seerd.commands.simulation import AFTER, APART, Way, simulated
-from seerd.commands.workers import each
 from seerd.core.events import Goal
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams

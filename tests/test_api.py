@@ -26,8 +26,8 @@ from seerd.commands.report import RunReader
 from seerd.errors import SpecError, UsageError
 from seerd.export import rows
 from seerd.extras import installing
-from seerd.spec.dicts import toml_of
 from seerd.spec.experiment import load
+from seerd.spec.reader import toml_of
 from seerd.spec.spec import load_spec, spec_of
 from seerd.telling.explanation.timeline import read_history
 from tests.test_report import METRIC, kept

@@ -19,7 +19,7 @@ from jupyter_client.manager import KernelManager
 
 import seerd as api
 from seerd.errors import BusyError, NoModelError
-from seerd.spec.dicts import toml_of
+from seerd.spec.reader import toml_of
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture
 
 

@@ -248,7 +248,7 @@ GUARDED = {
     "agent/launch.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/__main__.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal
-    "seerd/commands/workers.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
+    "seerd/commands/simulate.py": {"each: os.sched_getaffinity"},  # if there is such a function
 }
 """What knows where it is: a local run and everything a laptop does works without it."""
 

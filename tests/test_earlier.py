@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from bench.testbed.checked_world import Behaviour, World
 from bench.testbed.policy_world import Asked, FakeTrial, problem
 from bench.testbed.policy_world import World as PolicyWorld
-from seerd.commands.beginning import offered
 from seerd.core.events import RunFacts
 from seerd.core.state import State
 from seerd.planner.draws import draws
@@ -29,8 +28,6 @@ from seerd.planner.space import Parameter, Space
 from seerd.runs.earlier import BEST, MOST, best_configs, learned, of_space, taken_up
 from seerd.runs.reading import read
 from seerd.shell.home import Home
-from seerd.spec.experiment import of_one
-from seerd.spec.spec import load_spec
 from tests.explanation.timelines import write_run
 from tests.planner.spaces import MIXED
 
@@ -121,18 +118,6 @@ def test_a_run_from_which_nothing_can_be_learned_is_told(
         assert told.returncode == 2, told.stdout
         assert says in told.stderr
     assert len(list((folder / "home").iterdir())) == 1
-
-
-def test_a_run_that_could_be_learned_from_is_offered(folder: Path) -> None:
-    spec, home = load_spec(folder / "spec.toml"), Home(folder / "home")
-    line = f"1 earlier run of this script; to learn from the newest: --like {EARLIER}"
-    assert offered(of_one(spec), home) == [line]
-    assert offered(of_one(replace(spec, like=("last",))), home) == []
-    assert offered(of_one(replace(spec, policy=replace(spec.policy, name="grid"))), home) == []
-    for other in ("name", "space", "metric"):
-        changed = SPEC.replace({"name": "small", "space": "0.9", "metric": "max"}[other], "min")
-        (folder / "spec.toml").write_text(changed.replace("high = min", "high = 0.8"))
-        assert offered(of_one(load_spec(folder / "spec.toml")), home) == []
 
 
 def test_what_was_learned_is_kept_when_the_earlier_run_is_gone(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seerd.commands import doctor, jobs, machines
+from seerd.commands import asking, doctor
 from seerd.commands.options import SpecOptions
 from seerd.core.events import JobFacts
 from seerd.errors import SpecError, UsageError
@@ -163,7 +163,7 @@ def test_what_is_given_of_a_job_that_is_added_is_read_as_in_a_group(
     folder: Path, given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        jobs._read(folder / "a" / "spec.toml", jobs.NewJob(**given))
+        asking.job_values(folder / "a" / "spec.toml", asking.NewJob(**given))
 
 
 def test_a_spec_that_is_no_toml_is_told_wherever_it_stands(folder: Path) -> None:
@@ -186,5 +186,5 @@ def test_doctor_looks_at_every_job_of_a_group(folder: Path, tmp_path: Path) -> N
 
 
 def test_machines_takes_a_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    machines.machines(SpecOptions(folder / "group.toml"), json=True)
+    doctor.machines(SpecOptions(folder / "group.toml"), json=True)
     assert "this machine" in capsys.readouterr().out

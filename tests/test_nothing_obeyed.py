@@ -30,7 +30,7 @@ from seerd.planner.space import Space
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.spec.dicts import toml_of
+from seerd.spec.reader import toml_of
 from seerd.spec.spec import load_spec
 from seerd.telling.harmless import Harmless
 from seerd.telling.live.board import Recent, board_of

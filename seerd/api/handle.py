@@ -4,21 +4,19 @@ of the same name prints, read anew each time.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from seerd.agent import folders
 from seerd.api import notebook, worker
-from seerd.api.notebook import Axis, Chart, NotebookView, in_a_notebook
+from seerd.api.notebook import Axis, Chart, NotebookView, frame_of, in_a_notebook
 from seerd.commands import best as best_command
 from seerd.commands.common import home_of
 from seerd.commands.report import RunReader
@@ -31,14 +29,15 @@ from seerd.extras import installing
 from seerd.shell.home import RunFolder
 from seerd.telling import run_json
 from seerd.telling.harmless import Harmless
+from seerd.telling.page import charts, tables
+from seerd.telling.page.importance import FEWEST, importances
+from seerd.telling.page.importance import caption as shares_caption
 from seerd.telling.page.run_page import RunReport
 from seerd.telling.plain import watch_run
 from seerd.telling.summary import summary
 
 if TYPE_CHECKING:
     import pandas as pd
-
-T = TypeVar("T")
 
 
 def load(
@@ -117,7 +116,13 @@ class Best:
             seerd.errors.StoreError: the store does not give the model.
         """
         to = Path(folder)
-        _apart(lambda: best_command.taken(self._folder, self._state, to, self._job or None))
+        pool = ThreadPoolExecutor(1)  # it runs an event loop, and in notebooks one runs here
+        try:
+            pool.submit(
+                best_command.taken, self._folder, self._state, to, self._job or None
+            ).result()
+        finally:
+            pool.shutdown(wait=False)  # Ctrl-C does not wait for the work
         return to
 
 
@@ -236,11 +241,15 @@ class Run:
 
     def gpus(self) -> Chart:
         """Draw which trial had which GPUs when. Needs `seerd[report]`."""
-        return notebook.gpus(self._reader.read())
+        read = self._reader.read()
+        caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
+        bars, _ = tables.bars(read.timeline, read.state)
+        return Chart(charts.gpus(frame_of(read), bars), caption)
 
     def costs(self) -> Chart:
         """Draw what was billed over time, beside budget and deadline. Needs `seerd[report]`."""
-        return notebook.costs(self._reader.read())
+        drawn = charts.money(frame_of(self._reader.read()))
+        return Chart(drawn, "What was billed, beside the budget and the deadline.")
 
     def importance(self) -> Chart:
         """Draw how much each hyperparameter explains, with its uncertainty. Needs `seerd[report]`.
@@ -251,11 +260,21 @@ class Run:
         Raises:
             seerd.errors.UsageError: too few trials have reported to say.
         """
-        return notebook.importance(self._reader.read())
+        read = self._reader.read()
+        frame = frame_of(read)
+        shares = importances(frame.order, tables.varied(read.state))
+        if not shares:
+            raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
+        return Chart(charts.importance(frame, shares), shares_caption(shares))
 
     def configurations(self) -> Chart:
         """Draw configurations as lines, the best with colour and dash. Needs `seerd[report]`."""
-        return notebook.configurations(self._reader.read())
+        read = self._reader.read()
+        varied = tables.varied(read.state)
+        if not varied:
+            raise UsageError("there are no configurations that differ yet")
+        drawn = charts.parallel(frame_of(read), varied)
+        return Chart(drawn, "Configurations as lines, the best with colour and dash.")
 
     def stop(self) -> None:
         """End the run in order, as `seerd stop` does; it may go on for some seconds.
@@ -343,16 +362,3 @@ def _frame(table: Rows) -> pd.DataFrame:
         needed = installing("notebook")
         raise UsageError(f"data frames need one more package: {needed}") from error
     return pd.DataFrame(table.columns(), columns=list(table.names))
-
-
-def _apart(work: Callable[[], T]) -> T:
-    """Do work that runs an event loop; in a thread of its own if one runs here, as in notebooks."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return work()
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(work).result()
-    finally:
-        pool.shutdown(wait=False)  # Ctrl-C does not wait for the work

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,11 +23,9 @@ from seerd.shell.home import RunFolder
 from seerd.telling.diagnosis import diagnose
 from seerd.telling.explanation.sentences import ending
 from seerd.telling.harmless import config_text, harmless, printable, value_text
-from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
+from seerd.telling.outcomes import outcome_text, outcomes
 from seerd.telling.page import charts, tables
 from seerd.telling.page.drawing import Frame, on_paper, svg, write
-from seerd.telling.page.importance import FEWEST, importances
-from seerd.telling.page.importance import caption as shares_caption
 from seerd.telling.page.run_page import ReadRun
 from seerd.telling.run_json import best
 from seerd.units import count, format_duration, format_gpu_time, format_money
@@ -94,7 +92,7 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
     reported = names_of(read.state)
     if metric is not None and metric not in reported:
         raise UsageError(f"metric={metric!r} was not reported; there are {', '.join(reported)}")
-    frame, facts = _frame(read), read.state.facts
+    frame, facts = frame_of(read), read.state.facts
     wanted = metric or facts.metric
     own = [ranked for ranked in frame.order if facts.goal_of(ranked.trial.id).metric == wanted]
     chosen = tables.shown(own or frame.order)
@@ -105,61 +103,44 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
     return Chart(drawn, f"{caption} A cross is where a trial was given up.")
 
 
-def gpus(read: ReadRun) -> Chart:
-    """Draw GPUs over time."""
-    caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
-    bars, _ = tables.bars(read.timeline, read.state)
-    return Chart(charts.gpus(_frame(read), bars), caption)
-
-
-def costs(read: ReadRun) -> Chart:
-    """Draw what was billed."""
-    caption = "What was billed, beside the budget and the deadline."
-    return Chart(charts.money(_frame(read)), caption)
-
-
-def importance(read: ReadRun) -> Chart:
-    """Draw which hyperparameters matter. Raises `UsageError` if that cannot be said."""
-    frame = _frame(read)
-    shares = importances(frame.order, tables.varied(read.state))
-    if not shares:
-        raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
-    return Chart(charts.importance(frame, shares), shares_caption(shares))
-
-
-def configurations(read: ReadRun) -> Chart:
-    """Draw configurations. Raises `UsageError` if all trials have the same."""
-    varied = tables.varied(read.state)
-    if not varied:
-        raise UsageError("there are no configurations that differ yet")
-    caption = "Configurations as lines, the best with colour and dash."
-    return Chart(charts.parallel(_frame(read), varied), caption)
-
-
-def _frame(read: ReadRun) -> Frame:
+def frame_of(read: ReadRun) -> Frame:
+    """Return what pictures of a run have in common."""
     return Frame(read.timeline, read.state, tables.ranked(read.state), WIDTH)
 
 
 def shown(read: ReadRun, now_s: float | None = None) -> str:
     """Return the run as HTML. `now_s`: the time since it began; None: that of its last event."""
     state = read.state
-    models = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
+    models = []
+    for job in [job for job in state.jobs if chosen(state, job) is not None]:
+        model, published = best(state, job), state.result.of_jobs.get(job)
+        assert model is not None
+        kind = f"best{' of ' * bool(job)}{job}" + ("" if published else " so far")
+        goal = state.facts.goals[job]
+        name = metric_name(state, published.incumbent) if published else goal.metric
+        models.append(
+            f"{kind}: <b>{_text(model['trial'])}</b>, {_text(name)} <b>{model['metric']:.6g}</b> "
+            f"after {count(model['epoch'], 'report')}, {_text(config_text(model['config']))}"
+        )
     if not models:
         over = state.phase is RunPhase.OVER
         models = [_text(diagnose(state).text) if over else "No model has been saved yet."]
     parts = [
         f"<p><b>{_text(state.facts.run)}</b>: {_text(ending(state) or read.status)}</p>",
-        _bars(state, max(now_s or 0.0, state.now)),
+        _bars(state, state.now if state.phase is RunPhase.OVER else max(now_s or 0.0, state.now)),
         f"<p>{'<br>'.join(models)}</p>",
         _table(state),
-        _curves(read),
     ]
+    if any(trial.history for trial in state.trials.values()):
+        try:
+            parts.append(svg(curves(read, None, "time").spec))
+        except UsageError as error:
+            parts.append(f'<p class="soft">{_text(str(error))}</p>')
     return f'<div class="seerd"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
 def _bars(state: State, now_s: float) -> str:
     limits, ledger = state.facts.problem.limits, state.ledger
-    now_s = state.now if state.phase is RunPhase.OVER else now_s
     spent_gpu_s = ledger.spent_gpu_s(now_s)
     bars = [
         _bar("time", round(now_s), limits.deadline_s, format_duration),
@@ -178,18 +159,6 @@ def _bar(name: str, spent: float, limit: float, text: Callable[[float], str]) ->
     )
 
 
-def _best_of(state: State, job: str) -> str:
-    model, published = best(state, job), state.result.of_jobs.get(job)
-    assert model is not None
-    kind = f"best{' of ' * bool(job)}{job}" + ("" if published else " so far")
-    goal = state.facts.goals[job]
-    name = metric_name(state, published.incumbent) if published else goal.metric
-    return (
-        f"{kind}: <b>{_text(model['trial'])}</b>, {_text(name)} <b>{model['metric']:.6g}</b> after "
-        f"{count(model['epoch'], 'report')}, {_text(config_text(model['config']))}"
-    )
-
-
 def _table(state: State) -> str:
     ordered = tables.ranked(state)
     if not ordered:
@@ -200,50 +169,33 @@ def _table(state: State) -> str:
     left = {0, len(metrics) + 4}
     became = outcomes(state)
     head = "".join(_cell(name, "th", left=place in left) for place, name in enumerate(heads))
-    body = "".join(
-        f"<tr>{''.join(_row(state, ranked, became[ranked.trial.id], metrics, parameters))}</tr>"
-        for ranked in ordered[:MOST_ROWS]
-    )
+    body = ""
+    for ranked in ordered[:MOST_ROWS]:
+        trial, own = ranked.trial, state.facts.goal_of(ranked.trial.id).metric
+        values = [
+            ranked.metric if name == own else last_value(state, trial, name) for name in metrics
+        ]
+        chosen_values = [trial.config.get(name) for name in parameters]
+        cells = [
+            trial.id,
+            *("" if value is None else f"{value:.6g}" for value in values),
+            "" if (saved := best_saved(state, trial)) is None else f"{saved:.6g}",
+            str(trial.reports),
+            str(trial.gpus or trial.had or "-"),
+            outcome_text(state, trial, became[trial.id]),
+            *("" if value is None else value_text(value) for value in chosen_values),
+        ]
+        row = "".join(_cell(text, left=place in left) for place, text in enumerate(cells))
+        body += f"<tr>{row}</tr>"
     more = len(ordered) - MOST_ROWS
     rest = f'<p class="soft">and {more} more: .trials() has all</p>' if more > 0 else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll">{table}</div>{rest}'
 
 
-def _row(
-    state: State,
-    ranked: tables.Ranked,
-    outcome: TrialOutcome,
-    metrics: Sequence[str],
-    parameters: Sequence[str],
-) -> Iterator[str]:
-    trial, saved = ranked.trial, best_saved(state, ranked.trial)
-    yield _cell(trial.id, left=True)
-    for name in metrics:
-        is_own = name == state.facts.goal_of(trial.id).metric
-        value = ranked.metric if is_own else last_value(state, trial, name)
-        yield _cell("" if value is None else f"{value:.6g}")
-    yield _cell("" if saved is None else f"{saved:.6g}")
-    yield _cell(str(trial.reports))
-    yield _cell(str(trial.gpus or trial.had or "-"))
-    yield _cell(outcome_text(state, trial, outcome), left=True)
-    for name in parameters:
-        chosen = trial.config.get(name)
-        yield _cell("" if chosen is None else value_text(chosen))
-
-
 def _cell(text: str, tag: str = "td", *, left: bool = False) -> str:
     kind = ' class="text"' if left else ""
     return f"<{tag}{kind}>{_text(text)}</{tag}>"
-
-
-def _curves(read: ReadRun) -> str:
-    if not any(trial.history for trial in read.state.trials.values()):
-        return ""
-    try:
-        return svg(curves(read, None, "time").spec)
-    except UsageError as error:
-        return f'<p class="soft">{_text(str(error))}</p>'
 
 
 def _text(text: str) -> str:

@@ -18,9 +18,8 @@ from seerd.commands.common import home_of, say
 from seerd.commands.exporting import exporting
 from seerd.commands.options import KEYS, Minimize
 from seerd.runs import runs
-from seerd.spec.dicts import toml_of
 from seerd.spec.experiment import load, require_limits
-from seerd.spec.reader import Override
+from seerd.spec.reader import Override, toml_of
 
 # a spec's file, or a dict as its TOML would be
 P = ParamSpec("P")

@@ -27,30 +27,21 @@ from seerd.telling.summary import leftover_lines
 POLL_S = 0.2
 
 
-class Worker:
+class Worker(threading.Thread):
     """A thread in which a run goes on."""
 
     def __init__(self, work: Callable[[Worker], None]) -> None:
+        super().__init__(name="seerd")
         self.folder: RunFolder | None = None  # the run's folder, once there is one
         self.stops = 0  # how often it was asked to stop
         self._work = work
         self._lock = threading.RLock()
-        self._over = threading.Event()
         self._error: BaseException | None = None
         self._requests: list[tuple[Inbox, str]] = []
-        self._thread = threading.Thread(target=self._run, name="seerd")
-
-    def start(self) -> None:
-        """Begin. Returns at once."""
-        self._thread.start()
-
-    def is_over(self, patience_s: float | None = 0.0) -> bool:
-        """Return whether the work is over, after waiting so long for that; None: until it is."""
-        return self._over.wait(patience_s)
 
     def result(self) -> RunFolder:
         """Return the folder of the run that is over. Raises what the work has raised."""
-        self._thread.join()
+        self.join()
         if self._error is not None:
             raise self._error
         assert self.folder is not None
@@ -81,7 +72,8 @@ class Worker:
         inbox = Inbox(folder.requests)
         self._requests.append((inbox, inbox.put(StopRequest())))
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Do the work."""
         try:
             self._work(self)
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
@@ -89,7 +81,6 @@ class Worker:
         finally:
             for inbox, name in self._requests:
                 inbox.withdraw(name)
-            self._over.set()
 
 
 def resumed(folder: RunFolder, *, show: bool) -> Worker:
@@ -127,7 +118,8 @@ def wait(worker: Worker, *, show: bool) -> RunFolder:
     and `KeyboardInterrupt` if this process got a signal to end.
     """
     with _started(worker, show=show) as renew:
-        while not worker.is_over(POLL_S):
+        while worker.is_alive():
+            worker.join(POLL_S)
             renew()
     return _unless_interrupted(worker, KeyboardInterrupt)
 
@@ -137,7 +129,7 @@ async def wait_async(worker: Worker, *, show: bool) -> RunFolder:
     task was cancelled, or this process got a signal to end.
     """
     with _started(worker, show=show) as renew:
-        while not worker.is_over():
+        while worker.is_alive():
             try:
                 await asyncio.sleep(POLL_S)
             except asyncio.CancelledError:
@@ -178,7 +170,7 @@ def _started(worker: Worker, *, show: bool) -> Iterator[Callable[[], None]]:
         yield renew
     except BaseException:  # whatever it is, nobody waits for the run any more
         worker.stop()
-        worker.is_over(None)
+        worker.join()
         raise
     finally:
         for number, handler in before.items():

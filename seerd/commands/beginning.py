@@ -63,8 +63,6 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
         for line in (*doubts(job), *project_paths.doubts(job, os.environ)):
             say(f"{job.id}: {line}" if job.id else line)
     experiment = replace(experiment, jobs=tuple(jobs))
-    for line in offered(experiment, home):
-        say(line)
     with working("looking at where it will run"):
         for job in jobs:
             clusters.of(job).check(job)
@@ -79,20 +77,6 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
         for line in left:
             say(line)
     return experiment, quote
-
-
-def offered(experiment: Experiment, home: Home) -> list[str]:
-    """Return a line on runs to learn from, unless some are named or several jobs share the run."""
-    from seerd.runs import earlier
-
-    job = experiment.jobs[0]
-    if experiment.is_shared or job.like or job.policy.name == "grid":
-        return []
-    runs = earlier.alike(job, home)
-    if not runs:
-        return []
-    some = "1 earlier run" if len(runs) == 1 else f"{len(runs)} earlier runs"
-    return [f"{some} of this script; to learn from the newest: --like {runs[-1]}"]
 
 
 def planned(

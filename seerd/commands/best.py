@@ -11,7 +11,7 @@ from pathlib import Path
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import chosen, incumbent
-from seerd.core.state import Incumbent, State
+from seerd.core.state import State
 from seerd.errors import NoModelError, StoreError, UsageError
 from seerd.runs import reading
 from seerd.shell.home import RunFolder, copy_result
@@ -29,17 +29,13 @@ def best(folder: RunFolder, to: Path | None, *, json: bool, job: str | None = No
     """
     state = reading.read(folder)
     model = taken(folder, state, to, job)
-    lines = [
-        f"{model['trial']}  {model['metric']:.6g}",
-        dumps(model["config"]),
-        model["checkpoint"],
-    ]
+    best_line = f"{model['trial']}  {model['metric']:.6g}"
+    lines = [best_line, dumps(model["config"]), model["checkpoint"]]
     if model["so_far"]:
         why = f"its end is still to come: seerd resume {folder.run}"
         if folder.owner() is not None and state.phase is RunPhase.RUNNING:
             why = "the run goes on"
-        so_far = f"the best so far, after {model['epoch']} reports of its trial; {why}"
-        lines.insert(0, so_far)
+        lines.insert(0, f"the best so far, after {model['epoch']} reports of its trial; {why}")
     tell(model, lambda _: "\n".join(lines), json=json)
 
 
@@ -47,7 +43,16 @@ def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
     """Return the best model as recorded; `job`: as for `best`. Raises `NoModelError` if there is
     none, `UsageError` if several jobs have one and `job` is None.
     """
-    name = _whose(folder, state, job)
+    jobs = [job_facts.id for job_facts in state.facts.jobs]
+    if job is not None and job not in jobs:
+        others = f"its jobs: {', '.join(jobs)}" if jobs else "it is one job: leave out --job"
+        raise UsageError(f"{folder.run} has no job {job}; {others}")
+    have = [name for name in jobs if chosen(state, name) is not None]
+    if job is None and len(have) > 1:
+        raise UsageError(
+            f"several jobs of {folder.run} have a model: {', '.join(have)}; say whose, with --job"
+        )
+    name = job or next(iter([*have, *jobs]), "")
     model = run_json.best(state, name)
     if model is not None:
         return {**model, **({"job": name} if name else {})}
@@ -56,21 +61,6 @@ def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
     if state.finished:
         raise NoModelError(f"{folder.run}: {diagnose(state).text}")
     raise NoModelError(f"{folder.run} has no model to hand back yet")
-
-
-def _whose(folder: RunFolder, state: State, job: str | None) -> str:
-    jobs = [job_facts.id for job_facts in state.facts.jobs]
-    if job is not None and job not in jobs:
-        others = f"its jobs: {', '.join(jobs)}" if jobs else "it is one job: leave out --job"
-        raise UsageError(f"{folder.run} has no job {job}; {others}")
-    if job is not None or not jobs:
-        return job or ""
-    have = [name for name in jobs if chosen(state, name) is not None]
-    if len(have) > 1:
-        raise UsageError(
-            f"several jobs of {folder.run} have a model: {', '.join(have)}; say whose, with --job"
-        )
-    return (have or jobs)[0]
 
 
 def taken(folder: RunFolder, state: State, to: Path | None, job: str | None = None) -> Json:
@@ -120,20 +110,18 @@ async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = ""
             best, model = incumbent(state, job), run_json.best(state, job)
             assert best is not None
             assert model is not None
+            trial, name = state.trials[best.trial], best.checkpoint.name
+            metric = state.facts.goal_of(trial.id).metric
             try:
-                await _fetch(store, state, best, to)
+                checkpoint = to.best / "checkpoint.pt"
+                await store.fetch(trial.id, name, best.checkpoint.sha256, checkpoint)
+                card = to.best / "config.json"
+                await write_card(card, store, state.facts.run, trial, best, metric)
             except StoreError as error:
-                if not error.damaged or gone == best.checkpoint.name:
+                if not error.damaged or gone == name:
                     raise
-                gone = best.checkpoint.name
+                gone = name
             else:
                 return model
     finally:
         await store.close()
-
-
-async def _fetch(store: Store, state: State, best: Incumbent, to: RunFolder) -> None:
-    trial, name = state.trials[best.trial], best.checkpoint.name
-    await store.fetch(trial.id, name, best.checkpoint.sha256, to.best / "checkpoint.pt")
-    metric = state.facts.goal_of(trial.id).metric
-    await write_card(to.best / "config.json", store, state.facts.run, trial, best, metric)

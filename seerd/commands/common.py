@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import gc
 import io
 import os
 import signal
@@ -120,15 +119,9 @@ def tell_version(asked: bool) -> None:
     raise typer.Exit
 
 
-@contextlib.contextmanager
-def quickly() -> Iterator[None]:
-    """Spare a quick command numpy's threads and the garbage collector: they take longer than it."""
+def quickly() -> None:
+    """Spare a quick command numpy's threads, which take longer than it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @contextlib.contextmanager
@@ -163,7 +156,13 @@ def orderly() -> Iterator[None]:
             error = OSError(errno.EAGAIN, str(error))
         if not isinstance(error, OSError) or error.errno not in REFUSALS:
             raise
-        print(f"seerd: {harmless(_refusal(error))}", file=sys.stderr)
+        where = f": {error.filename}" if error.filename else ""
+        refusal = (
+            f"{(error.strerror or os.strerror(error.errno)).lower()}{where}. "
+            f"{REFUSALS[error.errno]}, then, if the run had begun: seerd resume RUN (`seerd list` "
+            "shows it); its trials save and end by themselves meanwhile"
+        )
+        print(f"seerd: {harmless(refusal)}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -176,13 +175,3 @@ def leave(end: SystemExit) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):  # nobody reads, or it is closed
             stream.flush()
     os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
-
-
-def _refusal(error: OSError) -> str:
-    """Return what the machine refuses, and how a run goes on once it no longer does."""
-    where = f": {error.filename}" if error.filename else ""
-    return (
-        f"{(error.strerror or os.strerror(error.errno or 0)).lower()}{where}. "
-        f"{REFUSALS[error.errno or 0]}, then, if the run had begun: seerd resume RUN (`seerd list` "
-        "shows it); its trials save and end by themselves meanwhile"
-    )

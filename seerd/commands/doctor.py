@@ -1,6 +1,6 @@
 """`seerd doctor`: checks from all sides whether a run of this spec could begin. Nothing is started,
 and no check prevents another. What is checked where trials would run is the backend's
-(`Backend.examine`).
+(`Backend.examine`). `seerd machines`: who has which GPUs there.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from seerd.backends.backend import GpuUse
 from seerd.backends.base import Machine, Quote
+from seerd.backends.by_name import by_name
 from seerd.backends.examining import Case, Finding, Level, Notes, Peak
 from seerd.commands.common import tell
 from seerd.commands.options import SpecOptions
@@ -29,10 +30,13 @@ from seerd.planning import plans
 from seerd.planning.machine import this_machine
 from seerd.runs import clusters
 from seerd.shell.home import Home
+from seerd.spec.clusters import CLUSTERS
 from seerd.spec.experiment import load, of_one, require_limits
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec
+from seerd.telling.plan_json import Json
 from seerd.telling.working import working
+from seerd.version import VERSION
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,11 +68,7 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
     """Make all checks of this spec, or of every job of a group. Failures are findings."""
     notes = Notes(cloud=False)
-    try:
-        version = metadata.version("seerd")
-    except metadata.PackageNotFoundError:
-        version = "from its sources"
-    notes.ok("seerd", f"seerd {version}, Python {platform.python_version()}")
+    notes.ok("seerd", f"seerd {VERSION}, Python {platform.python_version()}")
     _disk(notes, home)
     try:
         experiment = load([path], options)
@@ -102,13 +102,8 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
         "warnings": levels.count("warning"),
         "missing": sorted({action for finding in findings for action in finding.missing}),
         "checks": [
-            {
-                "check": f.check,
-                "level": f.level,
-                "found": f.found,
-                "todo": f.todo or None,
-                "missing": list(f.missing),
-            }
+            {name: getattr(f, name) for name in ("check", "level", "found")}
+            | {"todo": f.todo or None, "missing": list(f.missing)}
             for f in findings
         ],
     }
@@ -130,15 +125,15 @@ def _disk(notes: Notes, home: Home) -> None:
 
 def _runnable(spec: Spec, home: Home) -> Finding:
     doubts: list[str] = []
+    finding = partial(Finding, "spec", cloud=False)
     try:
         clusters.of(spec).check(spec)
         clusters.check_source(spec, home, doubts.append)
     except SeerdError as error:
-        return Finding("spec", "problem", str(error), cloud=False)
+        return finding("problem", str(error))
     if doubts:
-        return Finding("spec", "warning", "; ".join(doubts), cloud=False)
-    found = f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}"
-    return Finding("spec", "ok", found, cloud=False)
+        return finding("warning", "; ".join(doubts))
+    return finding("ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}")
 
 
 def _peak(
@@ -167,3 +162,32 @@ def _peak(
     )
     level: Level = "warning" if made.warnings else "ok"
     return peak, finding(level, "; ".join([found, *made.warnings]))
+
+
+def machines(options: SpecOptions | None, *, json: bool) -> None:
+    """Print who has which GPUs. A machine that cannot be asked is shown with the reason. Raises
+    `UsageError` for a spec whose instances are rented, `SpecError` for one that cannot be read.
+    """
+    local = by_name("local")
+    backend = local(CLUSTERS["local"]()) if options is None else clusters.of(options.load())
+    rows = [_use_row(use) for use in asyncio.run(backend.gpu_use())]
+
+    def view(used: Json) -> RenderableType:
+        from seerd.telling.tables import machines_table
+
+        return machines_table(used)
+
+    tell({"machines": rows}, view, json=json)
+
+
+def _use_row(use: GpuUse) -> Json:
+    if use.report is not None:
+        try:
+            now = float(use.report["now"])
+            for row in [*use.report["gpus"], *use.report["runs"]]:
+                since = row.pop("since")
+                row["for_s"] = None if since is None else round(max(0.0, now - float(since)), 3)
+        except (KeyError, TypeError, ValueError) as error:
+            return _use_row(GpuUse(use.machine, why=str(error)))
+    report = use.report or {"gpus": [], "runs": []}
+    return {"machine": use.machine, "gpus": report["gpus"], "runs": report["runs"], "why": use.why}

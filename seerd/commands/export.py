@@ -5,7 +5,7 @@ runs; exporting again adds what is missing and nothing twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from seerd.commands.options import ExportOptions
@@ -32,9 +32,8 @@ def export(folder: RunFolder, targets: ExportOptions) -> None:
     """Write the run to all targets. Raises `ExportError`, `JournalError`, `UsageError`."""
     wanted = {kind: str(where) for kind, where in asdict(targets).items() if where is not None}
     if not wanted:
-        raise UsageError(
-            "say where to: --csv DIR, --tensorboard DIR, --mlflow URI, --optuna URL or --wandb DIR"
-        )
+        options = ", ".join(f"--{each.name}" for each in fields(ExportOptions))
+        raise UsageError(f"say where to: one of {options}")
     for kind in wanted:
         if kind != "csv":
             check_installed(kind)
@@ -47,8 +46,7 @@ def export(folder: RunFolder, targets: ExportOptions) -> None:
         else:
             with alone(folder, kind, where) as is_alone:
                 if not is_alone:
-                    other = f"another process exports {folder.run} to this {kind} already"
-                    raise UsageError(other)
+                    raise UsageError(f"another process exports {folder.run} to this {kind} already")
                 with working(f"adding {folder.run} to {kind}"):
                     bring(opened(kind, where), kind, run)
         print(harmless(f"{folder.run}: {kind} in {without_password(where)}"))

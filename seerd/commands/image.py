@@ -126,10 +126,7 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
     now = time.strftime("%Y%m%d-%H%M%S")
     name = asked.name or f"seerd-{spec.name}-{now}"
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ "
-            "as the name of an image"
-        )
+        raise UsageError(f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_")
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
     return ImagePlan(
         spec=spec,
@@ -162,11 +159,9 @@ async def _built(planned: ImagePlan, folder: Path, say: Callable[[str], None]) -
     async with Cloud(planned.cluster.region) as cloud:
         kind = (await types.describe(cloud, [planned.instance_type]))[0]
         if not kind.gpus:
-            why = f"{kind.name} has no GPU, so the driver could not be checked on it"
-            raise UsageError(f"{why}; give another --instance-type")
+            raise UsageError(f"{kind.name} has no GPU: give another --instance-type")
         for other in await images.named(cloud, planned.name):
-            why = f"there is an image {other.image} of the name {planned.name!r} already"
-            raise UsageError(f"{why}; give another --name")
+            raise UsageError(f"{other.image} is of the name {planned.name!r}: give another --name")
         settings = settings_of(
             planned.cluster,
             run=planned.run,

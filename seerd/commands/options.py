@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -45,31 +45,18 @@ Minimize = Literal["cost", "time"]
 SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
 SpecsArg = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="SPEC...",
-        help="The spec.toml to run; several, or a group.toml: they share the run.",
-    ),
+    typer.Argument(metavar="SPEC...", help="The spec.toml; several, or a group.toml, share a run."),
 ]
 CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
-MaxGpusOpt = Annotated[
-    int | None, typer.Option(help="Most GPUs at one moment.", metavar="N", min=1)
-]
+MaxGpusOpt = Annotated[int | None, typer.Option(help="Most GPUs at once.", metavar="N", min=1)]
 IdealOpt = Annotated[
-    bool,
-    typer.Option(
-        "--ideal",
-        help="To the letter of the paper: blind to boot, billing minimum and whole instances.",
-    ),
+    bool, typer.Option("--ideal", help="To the letter of the paper, whatever is billed.")
 ]
 SetOpt = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.",
-        metavar="KEY=VALUE",
-    ),
+    typer.Option("--set", help="A key of the spec: policy.eta=2. Repeatable.", metavar="KEY=VALUE"),
 ]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +68,12 @@ class SpecOptions:
     budget: str | None = option("GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")
     cost: CostOpt = None
     # what the plan minimises, which the spec need not limit
-    minimize: Minimize | None = option(
-        "Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand)."
-    )
+    minimize: Minimize | None = option("Give each stage of --policy sha the GPUs that do.")
     policy: str | None = option("Search policy.", metavar="NAME")
     provider: str | None = option("Where to run: local, hosts or ec2.", metavar="NAME")
     max_gpus: MaxGpusOpt = None
     seed: int | None = option("Seed of the search.", metavar="N")
-    like: list[str] | None = option(
-        "Learn from an earlier run: a name, or `last`. Repeatable.", metavar="RUN"
-    )
+    like: list[str] | None = option("Learn from an earlier run. Repeatable.", metavar="RUN")
     set_: SetOpt = None
     ideal: IdealOpt = False
 
@@ -163,32 +146,19 @@ class SimulateOptions:
     curves: Path | None = option("Recorded learning curves, an .npz file.", metavar="FILE")
     policies: str | None = option("e.g. seer,asha.", metavar="NAMES", show_default="all")
     deadline: str | None = option("One or several, e.g. 15m,30m,60m.", metavar="TIME")
-    budget: str | None = option("One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME")
+    budget: str | None = option("The same, e.g. 240gpu-min.", metavar="GPU-TIME")
     cost: CostOpt = None
     max_gpus: MaxGpusOpt = None
     seeds: int = option("Runs of each policy.", metavar="N", min=1, default=5)
-    scaling: str | None = option(
-        "Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.", metavar="TABLE"
-    )
-    full_curve: str | None = option(
-        "How long the median whole curve takes on one GPU.", metavar="TIME"
-    )
+    scaling: str | None = option("Throughput, e.g. 1:1,2:1.87, or resnet50.", metavar="TABLE")
+    full_curve: str | None = option("Of the median whole curve on one GPU.", metavar="TIME")
     stragglers: float = option(
-        "Attempts take 1 + |z| times as long, z with this deviation.",
-        metavar="SD",
-        min=0,
-        default=0.0,
+        "Attempts take 1 + |z| times as long.", metavar="SD", min=0, default=0.0
     )
     drops: float = option(
-        "Share of trials that crash in a minute of training.",
-        metavar="SHARE",
-        min=0,
-        max=1,
-        default=0.0,
+        "Crashes per trial and minute.", metavar="SHARE", min=0, max=1, default=0.0
     )
-    spot: str | None = option(
-        "Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME"
-    )
+    spot: str | None = option("Mean time until an interruption, e.g. 2h.", metavar="TIME")
     ideal: IdealOpt = False
     set_: SetOpt = None
     plot: Path | None = option("Draw metric against deadline and budget.", metavar="FILE")
@@ -198,13 +168,9 @@ class SimulateOptions:
 class LogsAsked:
     """What of the logs is printed."""
 
-    lines: int = option(
-        "The last lines of each file.", "--lines", "-n", metavar="N", min=0, default=20
-    )
+    lines: int = option("Of each file.", "--lines", "-n", metavar="N", min=0, default=20)
     whole: bool = flag("Whole files.", "--all")
-    follow: bool = flag(
-        "Go on with what is printed from now on, until the run is over.", "--follow", "-f"
-    )
+    follow: bool = flag("Go on until the run is over; Ctrl-C ends only this.", "--follow", "-f")
     files: bool = flag("Only list the files, by trial, attempt and rank.", "--files")
 
 
@@ -212,12 +178,8 @@ class LogsAsked:
 class NewLimits:
     """Limits of a run that goes on; with a `+` in front what is added. None: as it is."""
 
-    deadline: str | None = option(
-        "A new deadline, e.g. 2h, or how much longer, e.g. +10m.", metavar="TIME"
-    )
-    budget: str | None = option(
-        "A new budget, e.g. 600gpu-min, or how much more, e.g. +60gpu-min.", metavar="GPU-TIME"
-    )
+    deadline: str | None = option("A new deadline, e.g. 2h, or +10m.", metavar="TIME")
+    budget: str | None = option("A new one, e.g. 600gpu-min, or +60gpu-min.", metavar="GPU-TIME")
     cost: str | None = option("A new limit in money, e.g. '$40', or '+$10'.", metavar="MONEY")
 
 
@@ -267,17 +229,9 @@ class ExportOptions:
 class ImageOptions:
     """What the command line says of an image; None: as the spec has it."""
 
-    base: str | None = option(
-        "Image to begin with: ami-... or ssm:/path.", metavar="IMAGE", show_default="the spec's"
-    )
-    instance_type: str | None = option(
-        "What to build it on; a cheap type with a GPU will do.",
-        metavar="TYPE",
-        show_default="the spec's first",
-    )
-    name: str | None = option(
-        "What the image is called.", metavar="NAME", show_default="seerd-NAME-DATE"
-    )
+    base: str | None = option("Image to begin with: ami-... or ssm:/path.", metavar="IMAGE")
+    instance_type: str | None = option("To build it on; it needs a GPU.", metavar="TYPE")
+    name: str | None = option("What the image is called.", metavar="NAME")
     data: bool = flag("Put train.data into the image, in /opt/seerd/data.", "--data")
 
 
@@ -294,34 +248,21 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, tuple[Any, list[str]]] = {}
     options: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
-        if get_origin(parameter.annotation) is not Annotated:
-            kind = parameter.annotation
+        kind = getattr(parameter.annotation, "__origin__", parameter.annotation)
         if not is_dataclass(kind):
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        only = next((mark for mark in marks if isinstance(mark, Only)), Only())
-        taken = [
-            option_field
-            for option_field in fields(kind)
-            if option_field.name in only.names or not only.names
-        ]
-        groups[parameter.name] = kind, [option_field.name for option_field in taken]
+        (only,) = getattr(parameter.annotation, "__metadata__", (Only(),))
         types = get_type_hints(kind, include_extras=True)
-        for option_field in taken:
-            annotation = types[option_field.name]
-            if "option" in option_field.metadata:
-                annotation = Annotated[annotation, option_field.metadata["option"]]
-            options.append(
-                inspect.Parameter(
-                    option_field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty
-                    if option_field.default is MISSING
-                    else option_field.default,
-                    annotation=only.instead.get(option_field.name, annotation),
-                )
-            )
+        taken = [each for each in fields(kind) if each.name in only.names or not only.names]
+        groups[parameter.name] = kind, [each.name for each in taken]
+        for each in taken:
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            annotation = only.instead.get(each.name, types[each.name])
+            if "option" in each.metadata:
+                annotation = Annotated[annotation, each.metadata["option"]]
+            as_option = parameter.replace(name=each.name, default=default, annotation=annotation)
+            options.append(as_option.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def called(**values: Any) -> None:

@@ -23,6 +23,7 @@ from seerd.telling.explanation.sentences import ENDINGS
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import status_of
+from seerd.telling.summary import failure_lines
 from seerd.units import format_duration
 
 SUFFIX = "-profile"
@@ -55,7 +56,14 @@ def finish(folder: RunFolder, state: State) -> Json:
         times = measured((entry.event, entry.commands) for entry in journal.entries())
         ended = datetime.fromtimestamp(journal.origin + state.now, UTC)
     if not times.report_s:
-        raise NothingMeasuredError(_why_nothing(state))
+        failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
+        why = [*failures, *(printable(note) for note in dict.fromkeys(notes_of(state)))]
+        within = format_duration(state.facts.problem.limits.deadline_s)
+        default = (
+            f"nothing was measured: there was no report within {within}; give more time with "
+            f"--deadline, or look at: seerd logs {state.facts.run}"
+        )
+        raise NothingMeasuredError("\n".join(["nothing was measured:", *why]) if why else default)
     notes = tuple(_missing(state, set(times.report_s)))
     kept = kept_of(target, times, folder.run, ended.isoformat(timespec="seconds"), notes)
     return {
@@ -80,20 +88,6 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
     else:
         how = ENDINGS[state.end.status or "failed"]
         yield f"{what}, since {how}; give more time with --deadline"
-
-
-def _why_nothing(state: State) -> str:
-    from seerd.telling.summary import failure_lines
-
-    failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
-    notes = [printable(note) for note in dict.fromkeys(notes_of(state))]
-    if failures or notes:
-        return "\n".join(["nothing was measured:", *failures, *notes])
-    within = format_duration(state.facts.problem.limits.deadline_s)
-    return (
-        f"nothing was measured: there was no report within {within}; give more time with "
-        f"--deadline, or look at: seerd logs {state.facts.run}"
-    )
 
 
 def _failed(state: State) -> list[Trial]:

@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Group, RenderableType
 
 from seerd.commands.common import tell
-from seerd.core.state import State, Trial
+from seerd.core.state import State
 from seerd.core.step import DecidingAgain
 from seerd.errors import UsageError
 from seerd.planner.trial_ids import same_trial
@@ -79,7 +79,12 @@ def explain(
     rest = _walk(state, entries, timeline, until)
     moment_s = _moment(state, until, later=bool(rest))
     if trial is not None:
-        explained = trial_json(_trial(state, trial), timeline, state)
+        found = next((one for one in state.trials.values() if same_trial(one.id, trial)), None)
+        if found is None:
+            ids = list(state.trials)
+            some = f"there are {ids[0]} to {ids[-1]}" if ids else "it has none yet"
+            raise UsageError(f"{state.facts.run} has no trial {trial}; {some}")
+        explained = trial_json(found, timeline, state)
         page = trial_page(explained)
     elif moment_s is not None:
         explained = moment_json(moment_s, timeline, state)
@@ -128,20 +133,10 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
         return None
     if until.event is not None:
         if not 0 < until.event <= state.clock.seq:
-            events_text = f"the journal of {state.facts.run} has events 1 to {state.clock.seq}"
-            raise UsageError(f"{events_text}, and no {until.event}")
+            events = f"events 1 to {state.clock.seq}, and no {until.event}"
+            raise UsageError(f"the journal of {state.facts.run} has {events}")
         return state.now
     return until.at_s if later else state.now
-
-
-def _trial(state: State, name: str) -> Trial:
-    """Find a trial by its name, with or without its zeros. Raises `UsageError` if there is none."""
-    for trial in state.trials.values():
-        if same_trial(trial.id, name):
-            return trial
-    ids = list(state.trials)
-    some = f"there are {ids[0]} to {ids[-1]}" if ids else "it has none yet"
-    raise UsageError(f"{state.facts.run} has no trial {name}; {some}")
 
 
 def _shown(decision: object) -> str:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from seerd.runs.runs import Ended
     from seerd.shell.daemon import Watcher
     from seerd.shell.home import Home, RunFolder
-    from seerd.shell.journal import Entry
     from seerd.spec.experiment import Experiment
 
 DEADLINE = "5m"  # the deadline of `seerd profile`, if none is given
@@ -148,10 +147,10 @@ def _create(
     from seerd.shell.aside import aside
 
     def planned() -> RunFacts:  # what this imports is of no use to the run's daemon
-        with quickly():
-            return beginning.planned(
-                experiment, home, quote, ideal=asked.ideal, minimize=asked.minimize
-            )
+        quickly()
+        return beginning.planned(
+            experiment, home, quote, ideal=asked.ideal, minimize=asked.minimize
+        )
 
     began = time.monotonic()
     facts = aside(planned)
@@ -216,20 +215,9 @@ def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
     from seerd.commands.running import drawable
 
     if shown.json or shown.plain or not drawable():
-        from seerd.core.lifecycle import RunPhase
         from seerd.telling.plain import lines_to
 
-        lines = lines_to(folder, sys.stderr if shown.json else sys.stdout)
-
-        def watch(state: State, now_s: float, entries: list[Entry]) -> None:
-            # Import what shows the result while trials save: later, a busy machine has no time.
-            if state.phase is not RunPhase.RUNNING:
-                import rich.console  # noqa: F401
-
-                import seerd.telling.summary  # noqa: F401
-            lines(state, now_s, entries)
-
-        yield lines if shown.json else watch
+        yield lines_to(folder, sys.stderr if shown.json else sys.stdout)
         return
     from seerd.telling.live.viewer import live_watcher  # rich costs more than lines need
 

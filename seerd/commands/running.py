@@ -41,8 +41,15 @@ def drawable() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
-def stop(folder: RunFolder) -> None:
-    """End a run in order, as Ctrl-C in its terminal does. Raises `UsageError` if none runs."""
+def stop(folder: RunFolder, job: str | None = None) -> None:
+    """End a run in order, as Ctrl-C in its terminal does, or only one of its jobs. Raises
+    `UsageError` if that does not run.
+    """
+    if job is not None:
+        from seerd.commands.asking import stop_job
+
+        stop_job(folder, job)
+        return
     ask_to_stop(folder)
     print(f"asked {folder.run} to stop; its trials save now")
 

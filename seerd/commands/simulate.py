@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import difflib
 import math
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import msgspec
 import typer
@@ -21,7 +26,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seerd.backends.base import Machine
 from seerd.commands.common import tell
 from seerd.commands.options import SimulateOptions
-from seerd.commands.workers import each, given
 from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
@@ -46,6 +50,8 @@ PAPER_P_MAX = {"seer": 4, "e-grid": 4}
 IDEAL = ClusterFacts("held", 8, instant=True)  # the cluster of --ideal
 
 Json = dict[str, Any]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +142,13 @@ def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
         policy = with_t_min(spec, profile, *limits)
         params = tuple(replace(policy, name=name) for name in names)
     setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
-    notes = (note, _cluster_text(cluster))
-    return Study(setting, params, limits, asked.seeds, asked.ideal, metric, notes)
+    gpus = count(cluster.gpus_per_instance, "GPU")
+    machines = f"instances of {gpus}, billed whole and for {cluster.minimum_s:g}s at least"
+    if cluster.instant:
+        machines = "ideal: nothing but training takes time, every GPU is paid by itself"
+    elif not cluster.per_instance:
+        machines = f"{gpus} that are not rented"
+    return Study(setting, params, limits, asked.seeds, asked.ideal, metric, (note, machines))
 
 
 def faults_of(asked: SimulateOptions) -> Faults:
@@ -147,15 +158,6 @@ def faults_of(asked: SimulateOptions) -> Faults:
             raise UsageError(f"{option}: write a number, not {number}")
     spot = _read("--spot", parse_duration, asked.spot) if asked.spot else None
     return Faults(asked.stragglers, asked.drops, spot)
-
-
-def _cluster_text(cluster: ClusterFacts) -> str:
-    if cluster.instant:
-        return "ideal: nothing but training takes time, every GPU is paid by itself"
-    gpus = count(cluster.gpus_per_instance, "GPU")
-    if not cluster.per_instance:
-        return f"{gpus} that are not rented"
-    return f"instances of {gpus}, billed whole and for {cluster.minimum_s:g}s at least"
 
 
 def curves_of(asked: SimulateOptions, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
@@ -234,8 +236,12 @@ def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
     """Run the study, `tick` after every run; rows are in the order of limits, then of policies."""
     rows = [_row(study, limits, params) for limits in study.limits for params in study.policies]
     can_run = [isinstance(row.problem, Problem) for row in rows]
-    tasks = [(row, seed) for row in compress(rows, can_run) for seed in range(study.seeds)]
-    outcomes = iter(each(_run, tasks, tick, study.setting))
+    tasks = [
+        (replace(study.setting, limits=row.limits), row.problem, row.params.seed + seed)
+        for row in compress(rows, can_run)
+        for seed in range(study.seeds)
+    ]
+    outcomes = iter(each(_run, tasks, tick))
     return [
         replace(row, outcomes=tuple(islice(outcomes, study.seeds))) if runs else row
         for row, runs in zip(rows, can_run, strict=True)
@@ -250,25 +256,56 @@ def runs(study: Study) -> int:
 def _row(study: Study, limits: Limits, params: PolicyParams) -> Row:
     """Return a row without outcomes."""
     setting = replace(study.setting, limits=limits)
+    problem: Problem | Impossible
     try:
-        planned = plan_for(
+        problem = plan_for(
             problem_of(setting, params), setting.cluster, setting.job.profile, ideal=study.ideal
-        )
+        ).problem
     except LimitsError as error:
-        why = Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)
+        problem = Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)
     except UsageError as error:
-        why = Impossible(str(error), 0.0, 0.0)
-    else:
-        return Row(params, limits, planned.problem)
-    return Row(params, limits, why)
+        problem = Impossible(str(error), 0.0, 0.0)
+    return Row(params, limits, problem)
 
 
-def _run(task: tuple[Row, int]) -> Outcome:
-    row, seed = task
-    assert isinstance(row.problem, Problem)
-    outcome = run(replace(given(), limits=row.limits), row.problem, row.params.seed + seed)
+def _run(task: tuple[Setting, Any, int]) -> Outcome:
+    outcome = run(*task)
     assert isinstance(outcome, Outcome)
     return outcome
+
+
+def each(work: Callable[[T], R], tasks: Sequence[T], tick: Callable[[], None]) -> list[R]:
+    """Do this work for each task, one on each core, `tick` after every one; return the results in
+    their order. Processes are killed at once if anything ends the work early, Ctrl-C included.
+    """
+    has_call = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count() or 1
+    pool = ProcessPoolExecutor(max(1, min(cores, len(tasks))), initializer=_begin)
+    try:
+        waiting = [pool.submit(work, task) for task in tasks]
+        for done in as_completed(waiting):
+            done.result()
+            tick()
+        return [future.result() for future in waiting]
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Ignore Ctrl-C, which only the command handles, and end with the command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    command = multiprocessing.parent_process()
+    assert command is not None
+
+    def end_with_command() -> None:
+        command.join()
+        os._exit(1)
+
+    Thread(target=end_with_command, daemon=True).start()
 
 
 def row_json(row: Row) -> Json:

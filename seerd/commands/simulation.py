@@ -18,8 +18,7 @@ from seerd.backends.base import Machine
 from seerd.commands import simulate
 from seerd.commands.common import tell
 from seerd.commands.options import SimulateOptions, SpecOptions
-from seerd.commands.simulate import IDEAL, Json, curves_of, limits_of, mean, simulated_goal
-from seerd.commands.workers import each
+from seerd.commands.simulate import IDEAL, Json, curves_of, each, limits_of, mean, simulated_goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Impossible, Limits, Sharing
 from seerd.planner.profile import Profile
@@ -62,7 +61,13 @@ def simulate_specs(
     if asked.plot is not None:
         raise UsageError("--plot compares policies of one job")
     setting = setting_of(group, asked, home.path, this_machine())
-    ways = [Way(name, replace(setting, sharing=name)) for name in _sharings(asked, group)]
+    chosen = [group.sharing] if asked.policies is None else asked.policies.split(",")
+    names = SHARING if asked.policies == "all" else chosen
+    for name in names:
+        if name not in SHARING:
+            known = ", ".join(SHARING)
+            raise UsageError(f"--policies: jobs share a run by {known}, and not by {name!r}")
+    ways = [Way(name, replace(setting, sharing=cast("Sharing", name))) for name in names]
     ways += [Way(AFTER, setting), Way(APART, setting)]
     tasks = [(way, seed) for way in ways for seed in range(asked.seeds)]
     with simulate.progress(len(tasks)) as tick:
@@ -98,17 +103,6 @@ def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: M
         )
 
     return Setting(tuple(map(job_setting, group.jobs)), limits, cluster, sharing=group.sharing)
-
-
-def _sharings(asked: SimulateOptions, group: Experiment) -> Sequence[Sharing]:
-    if asked.policies is None:
-        return [group.sharing]
-    names = SHARING if asked.policies == "all" else asked.policies.split(",")
-    for name in names:
-        if name not in SHARING:
-            ways = ", ".join(SHARING)
-            raise UsageError(f"--policies: jobs share a run by {ways}, and not by {name!r}")
-    return cast("list[Sharing]", list(names))
 
 
 def simulated(task: tuple[Way, int]) -> tuple[Outcomes, bool]:
@@ -161,22 +155,22 @@ def _row(way: Way, runs: Sequence[tuple[Outcomes, bool]]) -> Json:
     sums = [
         math.fsum(r for r in of_run if r is not None) for of_run in regrets if None not in of_run
     ]
+    of_jobs = {job.id: [outcomes[job.id] for outcomes, _ in runs] for job in way.setting.jobs}
     return {
         "sharing": way.name,
         "regret_sum": mean(sums),
         "regret_sums": sums,
-        "jobs": {job.id: _of_job([o[job.id] for o, _ in runs]) for job in way.setting.jobs},
+        "jobs": {
+            job: {
+                "best": [one.metric for one in outcomes],
+                "regret": mean([one.regret for one in outcomes if one.regret is not None]),
+                "gpu_min": math.fsum(one.gpu_s for one in outcomes) / 60 / len(outcomes),
+                "trials": sum(one.trials for one in outcomes) / len(outcomes),
+            }
+            for job, outcomes in of_jobs.items()
+        },
         "violations": sum(not kept for _, kept in runs),
         "without_model": sum(outcome.metric is None for o, _ in runs for outcome in o.values()),
-    }
-
-
-def _of_job(outcomes: Sequence[JobOutcome]) -> Json:
-    return {
-        "best": [outcome.metric for outcome in outcomes],
-        "regret": mean([outcome.regret for outcome in outcomes if outcome.regret is not None]),
-        "gpu_min": math.fsum(outcome.gpu_s for outcome in outcomes) / 60 / len(outcomes),
-        "trials": sum(outcome.trials for outcome in outcomes) / len(outcomes),
     }
 
 

@@ -17,15 +17,15 @@ import typer
 
 from seerd.backends.base import Left, Sweeper
 from seerd.backends.by_name import by_name
-from seerd.commands.common import tell
+from seerd.commands.common import seconds, tell
 from seerd.core.lifecycle import RunPhase
-from seerd.errors import BusyError, CloudError, SeerdError, UsageError
+from seerd.errors import BusyError, CloudError, SeerdError
 from seerd.registry import BACKENDS
 from seerd.runs import reading
 from seerd.shell.home import Home, RunFolder
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
-from seerd.units import format_duration, parse_duration
+from seerd.units import format_duration
 
 # A run that no process runs, and whose journal was silent for so many seconds, has no agents any
 # more: leases end after 60 s, and saving and uploading take at most 150 s more.
@@ -89,10 +89,8 @@ def decide(
     if known is not None:
         why = f"its process ended no more than {silent} ago, and its agents may still save; "
         return SweepResult(left, False, f"{why}seerd resume {left.run} goes on")
-    until = f"and ends at {left.hard_end} at the latest"
-    if hard_end == math.inf:
-        until = "and it has no hard end"
-    return SweepResult(left, False, f"no run here has this name, {until}; by age: --older-than")
+    end = "it has no hard end" if hard_end == math.inf else f"ends at {left.hard_end} at the latest"
+    return SweepResult(left, False, f"no run here has this name, and {end}; by age: --older-than")
 
 
 def _hard_end_of(left: Left) -> float:
@@ -115,10 +113,7 @@ def sweep(
     """Sweep, and print the result. Raises `typer.Exit` with the exit code, `UsageError`, and
     `CloudError` as `swept` does.
     """
-    try:
-        older_than_s = parse_duration(older_than) if older_than else None
-    except ValueError as error:
-        raise UsageError(f"--older-than {older_than}: {error}") from error
+    older_than_s = seconds(older_than) if older_than else None
     with working("looking for what runs have left in the cloud"):
         report, results = asyncio.run(
             swept(home, region, dry_run=dry_run, older_than_s=older_than_s)

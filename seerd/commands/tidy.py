@@ -120,8 +120,7 @@ def _remove(freed: list[Freed], question: str, consent: Consent) -> None:
     """Show what is removed, ask, and remove it under each run's lock."""
     size = sum(one.size for one in freed)
     if not consent.json:
-        for line in _lines(freed, size):
-            print(harmless(line))
+        print("\n".join(map(harmless, _lines(freed, size))))
     if freed and not consent.dry_run:
         what = freed[0].folder.run if len(freed) == 1 else f"{len(freed)} runs"
         if not consent.yes:

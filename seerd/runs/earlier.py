@@ -8,18 +8,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from seerd.core.events import RunFacts
 from seerd.core.state import State
-from seerd.errors import JournalError, UsageError
+from seerd.errors import UsageError
 from seerd.planner.model import EarlierTrial, Mode, PolicyParams, Report
 from seerd.planner.space import Config, Space
-from seerd.runs.reading import begin, read
+from seerd.runs.reading import read
 from seerd.shell.home import Home, RunFolder
-from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
 from seerd.units import count
 
-NEWEST = 20  # newest runs that are compared before one is offered
 BEST = 3  # configurations of each earlier run that are tried again first
 MOST = 300  # trials that are remembered of one earlier run: those that came furthest
 FINENESS = 1.2  # a report of a curve is kept if its number is at least this many times the last one
@@ -31,16 +28,6 @@ def informed(spec: Spec, home: Home) -> Spec:
         return spec
     runs = [_learned(spec, home.find(name)) for name in spec.like]
     return replace(spec, policy=taken_up(spec.policy, runs, spec.goal.mode))
-
-
-def alike(spec: Spec, home: Home) -> list[str]:
-    """List the newest runs with the spec's name, metric and space, oldest first."""
-    wanted = (spec.name, spec.goal.metric, spec.goal.mode, spec.space)
-    return [
-        folder.run
-        for folder in home.runs()[-NEWEST:]
-        if (f := _facts(folder)) and (f.name, f.metric, f.mode, f.problem.space) == wanted
-    ]
 
 
 def _learned(spec: Spec, folder: RunFolder) -> tuple[EarlierTrial, ...]:
@@ -59,14 +46,6 @@ def _learned(spec: Spec, folder: RunFolder) -> tuple[EarlierTrial, ...]:
             "configuration that [space] allows: nothing can be learned from it"
         )
     return trials
-
-
-def _facts(folder: RunFolder) -> RunFacts | None:
-    try:
-        with Journal.open(folder.journal, read_only=True) as journal:
-            return begin(journal)[0].facts
-    except JournalError:
-        return None
 
 
 def learned(space: Space, state: State) -> tuple[EarlierTrial, ...]:

@@ -105,9 +105,6 @@ def _differs(copy: Path, path: Path) -> bool:
     try:
         if copy.is_symlink() or not path.exists():
             return not path.exists()
-        was, now = copy.stat(), path.stat()
-        if (was.st_size, was.st_mtime_ns) == (now.st_size, now.st_mtime_ns):
-            return False
-        return not filecmp.cmp(copy, path, shallow=False)
+        return not filecmp.cmp(copy, path)
     except OSError:
         return False  # it cannot be read

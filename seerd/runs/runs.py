@@ -186,10 +186,7 @@ def cut(folder: RunFolder, up_to: int) -> None:
     with folder.locked(), Journal.open(folder.journal, read_only=True) as journal:
         whole = sum(1 for _ in journal.entries())
         if not journal.damage:
-            raise UsageError(
-                f"the journal of {folder.run} is whole, so nothing has to be left out: "
-                f"seerd resume {folder.run}"
-            )
+            raise UsageError(f"the journal of {folder.run} is whole: seerd resume {folder.run}")
         if not 0 < up_to <= whole:
             raise UsageError(f"--up-to {up_to}: {whole} events of {folder.run} are whole")
         journal.cut(up_to)
@@ -233,9 +230,8 @@ def lacks_its_model(state: State) -> bool:
 def _take_up_clock(journal: Journal, last_s: float) -> str:
     """Move a clock that is behind to the run's last event; return a note for the user, or none."""
     journal.take_up_wall()  # on the same boot the wall clock of now does not count
-    behind_s = last_s - (wall() - journal.origin)
-    if behind_s > 0:
-        journal.origin -= behind_s
+    behind_s = max(0.0, last_s - (wall() - journal.origin))
+    journal.origin -= behind_s
     return BEHIND.format(format_duration(round(behind_s))) if behind_s > TOLD_S else ""
 
 

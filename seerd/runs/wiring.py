@@ -139,7 +139,15 @@ def save(setup: Setup, folder: RunFolder) -> None:
 def load(folder: RunFolder) -> Setup:
     """Read the setup from the run's folder. Raises `JournalError` if it is missing or damaged."""
     try:
-        return _setup(msgspec.json.decode(folder.setup.read_bytes(), type=dict[str, Any]))
+        body = msgspec.json.decode(folder.setup.read_bytes(), type=dict[str, Any])
+        checksum = body.pop("sha256", None)  # None: an earlier version wrote it
+        if checksum not in (None, _sum(body)):
+            raise ValueError("its content is not what its checksum says")
+        kinds = [kind for kind in BACKENDS if kind in body]
+        if len(kinds) != 1:
+            raise ValueError("it does not say where the run is")
+        where = _value(body[kinds[0]], by_name(kinds[0]).kept_type())
+        return cast("Setup", _value({**body, "kind": kinds[0], "where": where}, Setup))
     except (OSError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         models = "show, best" if folder.best.is_dir() or folder.store.is_dir() else "show"
@@ -153,19 +161,6 @@ def load(folder: RunFolder) -> Setup:
 
 def _sum(body: dict[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(body)).hexdigest()
-
-
-def _setup(body: dict[str, Any]) -> Setup:
-    """Read what `save` wrote. Raises `ValueError` if it is damaged."""
-    checksum = body.pop("sha256", None)  # None: an earlier version wrote it
-    if checksum not in (None, _sum(body)):
-        raise ValueError("its content is not what its checksum says")
-    kinds = [kind for kind in BACKENDS if kind in body]
-    if len(kinds) != 1:
-        raise ValueError("it does not say where the run is")
-    where = _value(body[kinds[0]], by_name(kinds[0]).kept_type())
-    setup: Setup = _value({**body, "kind": kinds[0], "where": where}, Setup)
-    return setup
 
 
 def _value(body: Any, kind: Any) -> Any:

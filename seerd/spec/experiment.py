@@ -21,9 +21,8 @@ from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Sharing
 from seerd.spec import values as v
 from seerd.spec.clusters import cluster_of
-from seerd.spec.dicts import toml_of
 from seerd.spec.keys import BackendKeys
-from seerd.spec.reader import SECTIONS, Override, Reader, text_of
+from seerd.spec.reader import SECTIONS, Override, Reader, text_of, toml_of
 from seerd.spec.spec import Spec, SpecLimits, exports_of, load_spec, spec_of, store_of
 
 SHARING = ("fair", "greedy", "round-robin", "hybrid", "worst-first")
@@ -97,12 +96,24 @@ def load(
     """
     if isinstance(specs, Mapping):
         return of_one(spec_of(specs, overrides))
-    if len(specs) > 1:
-        return _of_specs(specs, overrides)
     path = specs[0]
-    if not is_group(path):
-        return of_one(load_spec(path, overrides))
-    return _read(Reader(path), overrides)
+    if len(specs) == 1:
+        is_one = not is_group(path)
+        return of_one(load_spec(path, overrides)) if is_one else _read(Reader(path), overrides)
+    for each in specs:
+        if is_group(each):
+            raise UsageError(f"{each} is a group: give it alone, or add its jobs' specs instead")
+    try:
+        first = tomllib.loads(text_of(path))
+    except (ValueError, RecursionError):
+        first = {}  # reading it as a job reports what is wrong
+    document: dict[str, Any] = {
+        "name": "-and-".join(dict.fromkeys(each.resolve().parent.name for each in specs))[:40],
+        "job": [{"spec": str(each.resolve())} for each in specs],
+    }
+    if isinstance(first.get("cluster"), dict):  # that of the first counts
+        document["cluster"] = first["cluster"]
+    return _read(Reader(path, toml_of(document)), overrides)
 
 
 def is_group(path: Path) -> bool:
@@ -113,24 +124,6 @@ def is_group(path: Path) -> bool:
         return False
 
 
-def _of_specs(paths: Sequence[Path], overrides: Sequence[Override]) -> Experiment:
-    """Make an experiment of several specs: its cluster is that of the first."""
-    for path in paths:
-        if is_group(path):
-            raise UsageError(f"{path} is a group: give it alone, or add its jobs' specs instead")
-    try:
-        first = tomllib.loads(text_of(paths[0]))
-    except (ValueError, RecursionError):
-        first = {}  # reading it as a job reports what is wrong
-    document: dict[str, Any] = {
-        "name": "-and-".join(dict.fromkeys(path.resolve().parent.name for path in paths))[:40],
-        "job": [{"spec": str(path.resolve())} for path in paths],
-    }
-    if isinstance(first.get("cluster"), dict):
-        document["cluster"] = first["cluster"]
-    return _read(Reader(paths[0], toml_of(document)), overrides)
-
-
 def _read(reader: Reader, overrides: Sequence[Override]) -> Experiment:
     all_changes = [Override(*override) for override in overrides]
     own = [change for change in all_changes if change.key.startswith(FROM_THE_GROUP)]
@@ -138,7 +131,21 @@ def _read(reader: Reader, overrides: Sequence[Override]) -> Experiment:
     values = reader.sections(document, GROUP, beside="job")
     cluster = cluster_of(values, store_of(values.get("cluster.store"), reader))
     for_jobs = [change for change in all_changes if change not in own]
-    jobs = _jobs(reader, document.get("job"), for_jobs)
+    jobs: list[Spec] = []
+    tables = document.get("job")
+    if not isinstance(tables, list) or not tables:
+        reader.wrong("job", tables, "at least one table [[job]] with a spec is needed")
+        tables = []
+    for number, table in enumerate(tables):
+        path = f"job[{number}]"
+        if not isinstance(table, dict):
+            reader.wrong(path, table, "a table is needed")
+            continue
+        own_values = reader.table(path, table, JOB)
+        if "spec" not in own_values:
+            reader.wrong(f"{path}.spec", None, "is missing: the path of the job's spec")
+            continue
+        jobs.append(job_of(own_values, reader.folder, for_jobs, {job.id for job in jobs}))
     reader.check()
     return Experiment(
         name=values.get("name", _named(reader.folder.name)),
@@ -151,24 +158,6 @@ def _read(reader: Reader, overrides: Sequence[Override]) -> Experiment:
         on_end=values.get("on_end", ""),
         export=exports_of(values),
     )
-
-
-def _jobs(reader: Reader, tables: Any, overrides: Sequence[Override]) -> list[Spec]:
-    if not isinstance(tables, list) or not tables:
-        reader.wrong("job", tables, "at least one table [[job]] with a spec is needed")
-        return []
-    jobs: list[Spec] = []
-    for number, table in enumerate(tables):
-        path = f"job[{number}]"
-        if not isinstance(table, dict):
-            reader.wrong(path, table, "a table is needed")
-            continue
-        values = reader.table(path, table, JOB)
-        if "spec" not in values:
-            reader.wrong(f"{path}.spec", None, "is missing: the path of the job's spec")
-            continue
-        jobs.append(job_of(values, reader.folder, overrides, {job.id for job in jobs}))
-    return jobs
 
 
 def job_of(

@@ -73,10 +73,8 @@ def ignoring(ignore: Path) -> Ignored:
             patterns += pathspec.GitIgnoreSpec.from_lines([line]).patterns
         except (ValueError, re.error) as error:
             if ignore.name == ".seerdignore":
-                raise UsageError(
-                    f"line {number} of {ignore}, {line!r}, is no pattern of a .gitignore: correct "
-                    "or remove it"
-                ) from error
+                what = f"line {number} of {ignore}, {line!r}"
+                raise UsageError(f"{what}, is no pattern of a .gitignore: correct it") from error
     return pathspec.GitIgnoreSpec(patterns).match_file
 
 

@@ -72,14 +72,6 @@ def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
     return as_command(script) or missing
 
 
-def hides_seerd(folder: Path) -> str:
-    """Return what in a script's folder hides the package seerd; empty if nothing does."""
-    package = folder / "seerd"
-    if (package / "__init__.py").is_file() and not (package / "training" / "trial.py").is_file():
-        return "the folder seerd/"
-    return "seerd.py" if (folder / "seerd.py").is_file() else ""
-
-
 def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: bool) -> str:
     """Return why trials cannot run with this Python on this machine; empty if they can.
 

@@ -31,7 +31,14 @@ def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
     """Return PYTHONPATH for trials, relative where it lies in the source; None: as it is. `around`:
     the environment of `seerd run`, which trials on this machine inherit.
     """
-    folders = [*_searched(spec, around), *_above_package(spec)]
+    folders = _searched(spec, around)
+    script = spec.train.source / spec.train.script
+    folder = script.parent
+    while (folder / "__init__.py").is_file() and folder != spec.train.source:
+        package, folder = folder.name, folder.parent
+        # above the script's own package, if the script imports that package
+        if not (folder / "__init__.py").is_file() and package in _imported(script, folder):
+            folders.append(folder)
     paths = {folder: _in_copy(folder, spec.train.source) for folder in folders}
     if "PYTHONPATH" not in spec.train.env and not any(paths.values()):
         return None
@@ -106,16 +113,6 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
         python = shutil.which(words[0]) if len(words) == 1 else None
         folders += [folder for folder in _editable(python) if folder != beside]
     return folders
-
-
-def _above_package(spec: Spec) -> Iterator[Path]:
-    """Yield the folder above the script's own package, if the script imports that package."""
-    script = spec.train.source / spec.train.script
-    folder = script.parent
-    while (folder / "__init__.py").is_file() and folder != spec.train.source:
-        package, folder = folder.name, folder.parent
-        if not (folder / "__init__.py").is_file() and package in _imported(script, folder):
-            yield folder
 
 
 def _editable(python: str | None) -> Iterator[Path]:

@@ -1,14 +1,17 @@
 """Reads the text of a spec and the overrides of the command line. Mistakes are collected, each
-under the name that the user wrote.
+under the name that the user wrote. A spec that is a Python dict is written as TOML first, so that
+its mistakes are reported in the same words.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +21,6 @@ from seerd.planner.parameter import Parameter, Value, listed
 from seerd.planner.space import Space, never_met
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS
-from seerd.spec.dicts import toml_of
 
 # every key of every table except `[space]`, and how its value is read
 SECTIONS: dict[str, dict[str, v.Read]] = {
@@ -331,3 +333,75 @@ def _lines(text: str) -> Iterable[tuple[str, int]]:
             yield section, number
         elif key := re.match(r"\s*\"?([\w./-]+)\"?\s*=", line):
             yield (f"{section}.{key[1]}" if section else key[1]), number
+
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+THE_DICT = "the spec"  # its name in messages, where a file has its path
+
+
+def toml_of(document: Mapping[str, Any]) -> str:
+    """Write a dict as TOML. Raises `SpecError` for each value that TOML cannot have."""
+    wrong: list[Mistake] = []
+    plain = _plain(document, "", wrong)
+    if wrong:
+        raise SpecError(THE_DICT, wrong)
+    return "\n".join(_toml_lines(plain)) + "\n"
+
+
+def _toml_lines(document: dict[str, Any]) -> Iterator[str]:
+    """Write each table under its header, one value a line: libraries would move inner tables to the
+    end, and the order of hyperparameters counts.
+    """
+    tables = {key: value for key, value in document.items() if isinstance(value, dict)}
+    for key, value in document.items():
+        if key not in tables:
+            yield f"{_toml_key(key)} = {_inline(value)}"
+    for key, table in tables.items():
+        yield f"\n[{_toml_key(key)}]"
+        yield from (f"{_toml_key(inner)} = {_inline(value)}" for inner, value in table.items())
+
+
+def _inline(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():  # what JSON leaves as it is and TOML does not: DEL
+            return dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case list():
+            return f"[{', '.join(map(_inline, value))}]"
+        case dict():
+            inside = ", ".join(f"{_toml_key(key)} = {_inline(item)}" for key, item in value.items())
+            return f"{{ {inside} }}" if value else "{}"
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case float():
+            return float.__repr__(value)  # numpy's are floats that write themselves otherwise
+    return str(int(value))
+
+
+def _toml_key(key: str) -> str:
+    return key if BARE.fullmatch(key) else _inline(key)
+
+
+def _plain(value: Any, path: str, wrong: list[Mistake]) -> Any:
+    match value:
+        case bool() | int() | float() | str() | dt.date() | dt.time():
+            return value
+        case Path():
+            return str(value)
+        case Mapping():
+            table = {}
+            for key, item in value.items():
+                inside = f"{path}.{key}" if path else str(key)
+                if isinstance(key, str):
+                    table[key] = _plain(item, inside, wrong)
+                else:
+                    wrong.append(Mistake(inside, f"{key!r:.60}", "text is needed as a key"))
+            return table
+        case Sequence() | range() if not isinstance(value, bytes | bytearray):
+            return [_plain(each, path, wrong) for each in value]
+    if callable(item := getattr(value, "tolist", None)):
+        return _plain(item(), path, wrong)
+    allowed = "text, numbers, booleans, lists and dicts are allowed"
+    wrong.append(Mistake(path or THE_DICT, f"{value!r:.60}", allowed))
+    return None

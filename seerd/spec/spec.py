@@ -24,10 +24,9 @@ from seerd.registry import STORES, WRITTEN, scheme_of
 from seerd.spec import program
 from seerd.spec import values as v
 from seerd.spec.clusters import cluster_of
-from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.keys import BackendKeys
 from seerd.spec.program import LOADS, SEERD, misread, shown, shows
-from seerd.spec.reader import SECTIONS, Override, Reader, text_of
+from seerd.spec.reader import SECTIONS, THE_DICT, Override, Reader, text_of, toml_of
 from seerd.spec.targets import paths_of
 
 
@@ -37,12 +36,12 @@ class Train:
 
     script: str  # the script or program, relative to `source`
     source: Path  # the folder that is shipped
-    args: tuple[str, ...]  # arguments of the script, with names of hyperparameters in braces
     launcher: str  # what starts it: torchrun, python or command
-    python: str | None  # the interpreter; None: here the one that runs seerd, elsewhere python3
-    setup: tuple[str, ...]  # commands that prepare a machine
-    data: tuple[v.Data, ...]  # what every instance fetches once
-    env: dict[str, str]
+    args: tuple[str, ...] = ()  # arguments of the script, with names of hyperparameters in braces
+    python: str | None = None  # the interpreter; None: the one that runs seerd, or python3
+    setup: tuple[str, ...] = ()  # commands that prepare a machine
+    data: tuple[v.Data, ...] = ()  # what every instance fetches once
+    env: dict[str, str] = field(default_factory=dict)
     ingress_gb: float = 0.0  # GB that every instance fetches, whatever fetches them
     # modules that are imported before trials start; None: that is learned; none of them: trials
     # start with nothing imported
@@ -158,20 +157,13 @@ def _read(reader: Reader, overrides: Sequence[Override]) -> Spec:
     values = reader.sections(document)
     space = reader.space(document.get("space"))
     spec = _build(values, space, reader)
-    if not reader.problems:
-        _check_places(spec, reader)
     reader.check()
-    return replace(spec, text=reader.as_run(document))
-
-
-def _check_places(spec: Spec, reader: Reader) -> None:
-    train = spec.train
-    for name, option, kind, value in misread(spec.space, train):
+    for name, option, kind, value in misread(space, spec.train):
         if kind != "bool":
             lists = "; several arguments are a list, as [[64], [64, 128]]"
             why = f"{option} has type={kind} in the script{lists if ' ' in str(value) else ''}"
             reader.wrong(f"space.{name}", listed(value), why)
-    names = spec.unplaced() if train.observed else []
+    names = spec.unplaced() if spec.train.observed else []
     for name in names if names and spec.takes_no_part() else ():
         reader.wrong(
             f"space.{name}",
@@ -179,6 +171,8 @@ def _check_places(spec: Spec, reader: Reader) -> None:
             f"reaches the script in no way: it is in no argument. Put {{{name}}} into train.args, "
             f'as "--{name}", "{{{name}}}", or into train.env or a file of train.fill',
         )
+    reader.check()
+    return replace(spec, text=reader.as_run(document))
 
 
 def _build(values: dict[str, Any], space: Space, reader: Reader) -> Spec:
@@ -241,19 +235,10 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
             reader.wrong(
                 f"policy.{key}", None, "is for policies that draw; grid tries all there is"
             )
-    return PolicyParams(
-        name=name,
-        eta=get("policy.eta", 4.0),
-        nu=get("policy.nu", 2),
-        p_min=p_min,
-        p_max=p_max,
-        t_min_s=get("policy.t_min", T_MIN_S),
-        seed=get("policy.seed", 0),
-        trials=get("policy.trials"),
-        min_reports=get("policy.min_reports"),
-        max_reports=get("policy.max_reports"),
-        start=start,
-    )
+    own = {key: get(f"policy.{key}") for key in SECTIONS["policy"] if key not in ("t_min", "like")}
+    given = {key: value for key, value in own.items() if value is not None}
+    t_min_s = get("policy.t_min", T_MIN_S)
+    return PolicyParams(**{"name": name, "eta": 4.0, "t_min_s": t_min_s, **given})
 
 
 def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
@@ -272,20 +257,16 @@ def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
             reason = _no_path(error)
         if reason:
             reader.wrong("train.script", script, reason)
+    plain = ("args", "python", "setup", "data", "env", "preload", "follow")
+    given = {key: value for key in plain if (value := get(f"train.{key}")) is not None}
     return Train(
         script=script,
         source=source,
-        args=get("train.args", ()),
         launcher=launcher,
-        python=get("train.python"),
-        setup=get("train.setup", ()),
-        data=get("train.data", ()),
-        env=get("train.env", {}),
         ingress_gb=get("train.ingress", 0.0),
-        preload=get("train.preload"),
         fill=_fill(get("train.fill", ()), source, space, reader),
-        follow=get("train.follow", ()),
         observed=_observed(get, space.names, reader),
+        **given,
     )
 
 
@@ -303,10 +284,12 @@ def _script(script: str, source: Path, reader: Reader) -> str:
     elif not path.is_relative_to(source):
         reader.wrong("train.script", script, f"it must lie inside the source folder {source}")
     else:
-        if hiding := program.hides_seerd(path.parent):
-            reader.wrong(
-                "train.script", script, f"{hiding} beside it hides the package seerd: rename it"
-            )
+        package = path.parent / "seerd"
+        is_other = (package / "__init__.py").is_file()
+        is_other = is_other and not (package / "training" / "trial.py").is_file()
+        if is_other or package.with_suffix(".py").is_file():
+            hiding = f"{'the folder seerd/' if is_other else 'seerd.py'} beside it"
+            reader.wrong("train.script", script, f"{hiding} hides the package seerd: rename it")
         return path.relative_to(source).as_posix()
     return script
 

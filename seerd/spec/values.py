@@ -214,10 +214,8 @@ def environment(value: Any) -> dict[str, str]:
     variables = texts(value)
     for name, content in variables.items():
         if not name or "=" in name or "\0" in name + content:
-            raise ValueError(
-                f"{name!r:.80} cannot be the name of an environment variable, or its value "
-                "has a NUL"
-            )
+            wrong = "cannot be the name of an environment variable, or its value has a NUL"
+            raise ValueError(f"{name!r:.80} {wrong}")
     return variables
 
 
@@ -228,10 +226,7 @@ def tags(value: Any) -> dict[str, str]:
     own_tags = texts(value)
     for name, content in own_tags.items():
         if name.lower().startswith(("aws:", "seerd:")):
-            raise ValueError(
-                f"{name!r:.80} is not yours to give: tags that begin with aws: are Amazon's, "
-                "with seerd: are seerd's"
-            )
+            raise ValueError(f"{name!r:.80} is not yours to give: aws: and seerd: are reserved")
         if not 0 < len(name) <= 128 or len(content) > 256:
             raise ValueError(
                 f"{name!r:.80}: a tag has a name of 1 to 128 characters, and a value of at most 256"
@@ -266,10 +261,7 @@ def host(value: Any) -> Host:
     if whole(1)(value.get("port", 22)) > LAST_PORT:
         raise ValueError(f"port = {value['port']:.6g} is not one of 1 to {LAST_PORT}")
     if ("gpus" in value) == ("slots" in value):
-        raise ValueError(
-            "a host needs either gpus, how many GPUs it has, or slots, how many trials its "
-            "CPU may run at once"
-        )
+        raise ValueError("a host needs either gpus, or slots: how many trials its CPU runs at once")
     user = value.get("user")
     return Host(
         address=value["address"],

@@ -33,17 +33,16 @@ from seerd.backends.ec2 import fleet as ec2_fleet
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands import canary
 from seerd.commands.canary import (
+    expedition,
     inside,
     launching,
     planned,
-    redaction,
-    storage,
     terminals,
 )
 from seerd.commands.canary.expedition import CanaryResult
 from seerd.commands.canary.expedition import fly as fly_over
-from seerd.commands.canary.fleet import CanaryPlan
 from seerd.commands.canary.inside import Facts, judged
+from seerd.commands.canary.launching import CanaryPlan
 from seerd.commands.canary.outcome import (
     CAP_USD,
     CHECKS,
@@ -60,8 +59,7 @@ from seerd.commands.canary.outcome import (
     most_usd,
     timeline,
 )
-from seerd.commands.canary.redaction import redacted
-from seerd.commands.canary.report import canary_view, kept_times, report_json
+from seerd.commands.canary.report import canary_view, kept_times, names_of, redacted, report_json
 from seerd.commands.options import SpecOptions
 from seerd.errors import CapError, UsageError
 from seerd.shell.home import Home
@@ -314,7 +312,7 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     for name, value in rig.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(ec2_fleet, "MEND_S", 2.0)
-    monkeypatch.setattr(launching, "LASTS_S", 1.0)
+    monkeypatch.setattr(expedition, "WORK_S", 15.0)
     rig.set_boot(boot_s=60)
     asked, heard = SpecOptions(write()), []
 
@@ -456,14 +454,14 @@ def test_a_user_without_an_entry_in_passwd_has_no_name(
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_242_424)
-    names = list(redaction.names_of(plan_of(tmp_path)))
+    names = list(names_of(plan_of(tmp_path)))
     assert {"Acme-Lab", "jane@example.com", "/opt/pytorch/bin/python", str(tmp_path)} <= {*names}
     assert "train.py" in names
 
 
 def test_a_tag_that_is_a_word_of_the_report_does_not_break_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, spec_of(tags={"stage": "passed", "request": "failed"}))
-    told = report_json(plan, flown_of("passed"), 0.0, tuple(redaction.names_of(plan)))
+    told = report_json(plan, flown_of("passed"), 0.0, tuple(names_of(plan)))
     assert told["checks"][0]["result"] == "passed"
     canary_view(told)
 
@@ -519,7 +517,7 @@ def outcome(check: str, **changes: Any) -> CheckOutcome:
 
 
 def test_an_instance_that_is_as_it_should_be() -> None:
-    assert [one.check for one in judged(FINE, **TIMES)] == list(inside.CHECKED)
+    assert [one.check for one in judged(FINE, **TIMES)] == list(inside.REPORTED)
     assert {one.result for one in judged(FINE, **TIMES)} == {"passed"}
     assert outcome("user data").seconds == pytest.approx(20.0)
     assert list(inside.commands(MAY)) == list(POWER)
@@ -600,15 +598,15 @@ def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
 
 
 def test_a_url_whose_time_is_over() -> None:
-    assert storage.late(storage.TransferTry(1.0)).result == "failed"
-    assert storage.late(storage.TransferTry(1.0, "no route", 0)).result == "unknown"
-    old = storage.TransferTry(1.0, "refused", 403, "AccessDenied", expired=True)
-    assert storage.late(old).result == "passed"
-    assert storage.late(replace_(old, expired=False)).result == "failed"
+    assert inside.late(inside.TransferTry(1.0)).result == "failed"
+    assert inside.late(inside.TransferTry(1.0, "no route", 0)).result == "unknown"
+    old = inside.TransferTry(1.0, "refused", 403, "AccessDenied", expired=True)
+    assert inside.late(old).result == "passed"
+    assert inside.late(replace_(old, expired=False)).result == "failed"
 
 
-def replace_(tried: storage.TransferTry, **changes: Any) -> storage.TransferTry:
-    return storage.TransferTry(
+def replace_(tried: inside.TransferTry, **changes: Any) -> inside.TransferTry:
+    return inside.TransferTry(
         **({name: getattr(tried, name) for name in tried.__struct_fields__} | changes)
     )
 

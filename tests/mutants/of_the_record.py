@@ -30,7 +30,7 @@ READING = (
     Mutant(
         "a setup is taken as it is, whatever its checksum says",
         "a damaged setup is never read as another one",
-        "wiring._setup",
+        "wiring.load",
         "(None, _sum(body))",
         "(None, checksum)",
         (f"{WAYS_OUT}::test_each_changed_byte_of_a_setup_is_noticed_or_means_nothing",),

@@ -158,6 +158,10 @@ class Remote:
         async with link.lock:
             await self._begin(machine, link, patience_s, packed)
 
+    async def open(self, machine: RemoteMachine) -> asyncssh.SSHClientConnection:
+        """Connect and log in once. Raises `UnreachableError`."""
+        return await open_connection(machine)
+
     def of_jobs(self, jobs: Callable[[], list[str]]) -> None:
         self.jobs = jobs
 
@@ -321,7 +325,10 @@ class Remote:
         while True:
             try:
                 async with self._few:
-                    connection = await _connected(machine, link)
+                    if link.connection is None or not link.is_open():
+                        link.connection, link.socket = None, None
+                        link.connection = await self.open(machine)
+                    connection = link.connection
                     return await run_remote_task(connection, task, packed, link.upload)
             except UnreachableError as error:
                 if error.final:
@@ -360,14 +367,6 @@ def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
         logs[str(name)] = zlib.decompressobj().decompress(base64.b64decode(text), left)
         left -= len(logs[name])
     return logs
-
-
-async def _connected(machine: RemoteMachine, link: _Link) -> asyncssh.SSHClientConnection:
-    """Return the machine's open connection, or a new one. Raises `UnreachableError`."""
-    if link.connection is None or not link.is_open():
-        link.connection, link.socket = None, None
-        link.connection = await open_connection(machine)
-    return link.connection
 
 
 async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, TunnelWriter]:

@@ -26,7 +26,7 @@ from seerd.aws.policy import canary_policy
 from seerd.backends.ec2.doctor import needs_of
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands.canary.expedition import CanaryResult, fly
-from seerd.commands.canary.fleet import SMALL, CanaryPlan
+from seerd.commands.canary.launching import SMALL, CanaryPlan
 from seerd.commands.canary.outcome import (
     LONGEST_GPU_S,
     LONGEST_S,
@@ -36,8 +36,13 @@ from seerd.commands.canary.outcome import (
     cap_usd,
     check_cap,
 )
-from seerd.commands.canary.redaction import names_of
-from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
+from seerd.commands.canary.report import (
+    canary_view,
+    kept_times,
+    names_of,
+    report_json,
+    write_report,
+)
 from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import tell
 from seerd.commands.giving_back import audible, teller, until_signal
@@ -104,14 +109,6 @@ def conclude(
     report must not have.
     """
     results = report_json(plan, result, at, names)
-
-    def show() -> None:
-        with audible(sys.stdout):
-            tell(results, canary_view, json=json)
-            sys.stdout.flush()
-
-    if not json:
-        show()
     kept: dict[str, Path | None] = {}  # the files of times for plans, by type
     for times in kept_times(plan, result, at):
         path = _saved(partial(cloud_times.keep, plan.home.path, times), say)
@@ -120,8 +117,9 @@ def conclude(
             say(f"seerd plan uses the times of {times.instance_type} from now on: {path}")
     results["kept"] = [kind for kind, path in kept.items() if path is not None]
     report = _saved(lambda: write_report(plan.home.path, plan.run, results), say)
-    if json:
-        show()
+    with audible(sys.stdout):
+        tell(results, canary_view, json=json)
+        sys.stdout.flush()
     if report is not None:
         say(f"for an issue, without accounts, addresses and names: {report}")
     return 1 if results["failed"] or None in (report, *kept.values()) else 0
@@ -134,8 +132,16 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
     kind = with_command(spec, "canary")
     kind.check(spec)
     cluster: Ec2Keys = kind.keys
-    for folder in ("clouds", "canaries"):
-        _check_writable(home.path / folder)
+    for folder in (home.path / "clouds", home.path / "canaries"):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                probe.write(b"{}")
+        except OSError as error:
+            raise UsageError(
+                f"nothing was started: {folder}, where what is found out will be kept, cannot be "
+                f"written: {error.strerror}"
+            ) from error
     async with Cloud(cluster.region) as cloud:
         who = await introduce(cloud)
         if who.error is not None:
@@ -162,19 +168,6 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
         gpu=with_gpu,
         most_usd=check_cap(rentals),
     )
-
-
-def _check_writable(folder: Path) -> None:
-    """Check before paying that results can be kept. Raises `UsageError` if they cannot."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"{}")
-    except OSError as error:
-        raise UsageError(
-            f"nothing was started: {folder}, where what is found out will be kept, cannot be "
-            f"written: {error.strerror}"
-        ) from error
 
 
 async def _rental(

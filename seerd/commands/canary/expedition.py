@@ -1,5 +1,6 @@
 """All checks of a canary, on three small instances and, if wanted, on one with a GPU. A check that
-goes wrong is an outcome, and prevents no other; everything is given back after them (`endings.py`).
+goes wrong is an outcome, and prevents no other; everything is given back after them. An end is what
+EC2 says it is; waiting for one is given up in time.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from typing import Any
 
 import msgspec
 
+from seerd.agent.protocol import VERSION, Hello, ProtocolError, Renew, Welcome
+from seerd.agent.wire import decode, encode
+from seerd.aws import instances
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.instances import RUN, tagged
 from seerd.aws.policy import policy
+from seerd.aws.userdata import LOOK_S, WORKED
+from seerd.backends.base import Leftovers
 from seerd.backends.ec2.doctor import needs_of
+from seerd.backends.ec2.register import BY_ITSELF
 from seerd.clock import wall
 from seerd.commands import doctor
-from seerd.commands.canary import endings, inside, launching, storage, terminals
-from seerd.commands.canary.endings import given_back, tell_refusal, why_of
-from seerd.commands.canary.fleet import (
+from seerd.commands.canary import inside, launching, terminals
+from seerd.commands.canary.launching import (
     GPU,
     LEASE,
     PROVED,
@@ -41,10 +48,16 @@ from seerd.commands.canary.outcome import (
     CheckOutcome,
     OutcomeLog,
     WatchedLaunch,
+    failed,
+    passed,
+    refused,
     timeline,
+    unknown,
 )
 from seerd.commands.giving_back import to_its_end
 from seerd.errors import InterruptedRentalError, ProviderError, SeerdError
+from seerd.telling.summary import nothing_left
+from seerd.units import format_duration
 
 TORCH = "import torch; print(torch.cuda.is_available())"
 IMPORTS = ("torch, cold", "torch, warm")
@@ -77,16 +90,14 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
         for one in fleets:
             await one.provider.open()
         async with asyncio.timeout(WORK_S):
-            work = _all(
+            await _all(
                 checks.record(checks.doctor(), "doctor"),
                 checks.record(checks.printed_policy(), "printed policy"),
                 checks.prove(small),
-                checks.end(small, LEASE, endings.lease),
-                checks.end(small, REBOOT, endings.reboot),
+                checks.end(small, LEASE, lease),
+                checks.end(small, REBOOT, reboot),
                 *(checks.with_gpu(one) for one in fleets[1:]),
             )
-            if (refused := await _unless_locked_out(work, fleets, log)) is not None:
-                why = f"the canary ended early: {refused}"
     except asyncio.CancelledError:
         interrupted = True
     except TimeoutError:
@@ -116,25 +127,6 @@ async def _all(*works: Coroutine[Any, Any, None]) -> None:
         raise errors.exceptions[0] from None
 
 
-async def _unless_locked_out(
-    work: Awaitable[None], fleets: Sequence[CanaryFleet], log: OutcomeLog
-) -> AwsError | None:
-    """Do the work. If AWS takes the credentials no more, end it and return why: all other checks
-    would fail too, and instances may be left.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        while not (await asyncio.wait({task}, timeout=1.0))[0]:
-            for error in filter(None, (one.cloud.locked_out() for one in fleets)):
-                tell_refusal(log, error)
-                return error
-        task.result()
-        return None
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @dataclass(frozen=True, slots=True)
 class _Checks:
     """The checks of a canary."""
@@ -157,17 +149,17 @@ class _Checks:
         try:
             yield
         except Exception as error:  # noqa: BLE001
-            self.log.add(*(CheckOutcome(check, "failed", why_of(error)) for check in checks))
+            self.log.add(*(failed(check, why_of(error)) for check in checks))
 
     async def doctor(self) -> list[CheckOutcome]:
         began, asked = time.monotonic(), self.plan.asked
-        work = asyncio.to_thread(doctor.examine, asked.path, asked.overrides(), self.plan.home)
-        findings = await work
+        findings = await asyncio.to_thread(
+            doctor.examine, asked.path, asked.overrides(), self.plan.home
+        )
         problems = [f"{one.check}: {one.found}" for one in findings if one.level == "problem"]
         if problems:
-            return [CheckOutcome("doctor", "failed", "; ".join(problems))]
-        text = f"{len(findings)} checks, no problem"
-        return [CheckOutcome("doctor", "passed", text, time.monotonic() - began)]
+            return [failed("doctor", "; ".join(problems))]
+        return [passed("doctor", f"{len(findings)} checks, no problem", time.monotonic() - began)]
 
     async def printed_policy(self) -> list[CheckOutcome]:
         plan = self.plan
@@ -202,33 +194,37 @@ class _Checks:
         refused = launching.refused_launches(fleet.cloud, launch.request)
         sweep = terminals.sweep(fleet.cloud, launch.instance, str(home))
         await self.record(_token_again(fleet, launch), TOKEN_AGAIN)
-        await self.record(_inside(fleet, launch), *inside.CHECKED)
+        await self.record(_inside(fleet, launch), *inside.REPORTED)
         await _all(
-            self.record(storage.look(fleet), *storage.CHECKED),
+            self.record(inside.transfers(fleet), *inside.STORED),
             self.record(refused, *launching.ABOUT),
             self.record(sweep, "sweep"),
         )
-        ended = endings.termination(fleet, PROVED)
-        await self.record(ended, "termination", "shutting-down")
+        await self.record(termination(fleet, PROVED), "termination", "shutting-down")
 
     async def with_gpu(self, fleet: CanaryFleet) -> None:
         """Launch the instance with a GPU, import torch there twice, and end it, all in time."""
         try:
             async with asyncio.timeout(GPU_WORK_S):
                 with self.failing("GPU"):
-                    self.log.add(await _driver(fleet, await fleet.launch(GPU)))
+                    launch = await fleet.launch(GPU)
+                    listed = await fleet.door.run(launch.instance, "nvidia-smi -L")
+                    seconds = (launch.agent or wall()) - (launch.asked or wall())
+                    answers = passed("GPU", listed.partition("(")[0].strip(), seconds)
+                    none = failed("GPU", "nvidia-smi lists none", seconds)
+                    self.log.add(answers if listed.startswith("GPU 0") else none)
                 for check in IMPORTS:
                     if self.log.outcomes["GPU"].result == "passed":
                         with self.failing(check):
                             self.log.add(await self.imported(fleet, check))
         except TimeoutError:
             why = "the five minutes of this instance were over before"
-            self.log.add(*(CheckOutcome(check, "unknown", why) for check in ("GPU", *IMPORTS)))
+            self.log.add(*(unknown(check, why) for check in ("GPU", *IMPORTS)))
         # If this is refused or cancelled, everything is still given back at the end. How long the
         # instance takes to be gone is in the launches of the report.
         if fleet.cloud.launches[GPU].instance:
             with contextlib.suppress(SeerdError):
-                await endings.termination(fleet, GPU)
+                await termination(fleet, GPU)
 
     async def imported(self, fleet: CanaryFleet, check: str) -> CheckOutcome:
         python = shlex.join(shlex.split(python_of(self.plan.spec)))
@@ -244,29 +240,178 @@ class _Checks:
         if self.result.torch_s is None:
             self.result.torch_s = took_s
         if "True" in has_gpu:
-            return CheckOutcome(check, "passed", "it has the GPU", took_s)
-        return CheckOutcome(check, "failed", "it was imported, and has no GPU", took_s)
+            return passed(check, "it has the GPU", took_s)
+        return failed(check, "it was imported, and has no GPU", took_s)
 
 
 async def _token_again(fleet: CanaryFleet, launch: WatchedLaunch) -> list[CheckOutcome]:
     again = await fleet.cloud.ask("ec2", "run_instances", **launch.request)
     if {row["InstanceId"] for row in again["Instances"]} != {launch.instance}:
-        why = "EC2 has given another instance for the same token"
-        return [CheckOutcome(TOKEN_AGAIN, "failed", why)]
-    return [CheckOutcome(TOKEN_AGAIN, "passed", "asked twice, EC2 has given one")]
+        return [failed(TOKEN_AGAIN, "EC2 has given another instance for the same token")]
+    return [passed(TOKEN_AGAIN, "asked twice, EC2 has given one")]
 
 
 async def _inside(fleet: CanaryFleet, launch: WatchedLaunch) -> list[CheckOutcome]:
     before = wall()
-    report = await fleet.run_program(PROVED, inside.PROGRAM)
+    report = await fleet.run_program(PROVED, inside.REPORTS)
     reported_at = (before + wall()) / 2
     facts = msgspec.json.decode(report, type=inside.Facts)
     return inside.judged(facts, launch.asked or reported_at, reported_at, fleet.hard_end)
 
 
-async def _driver(fleet: CanaryFleet, launch: WatchedLaunch) -> CheckOutcome:
-    listed = await fleet.door.run(launch.instance, "nvidia-smi -L")
-    seconds = (launch.agent or wall()) - (launch.asked or wall())
-    if not listed.startswith("GPU 0"):
-        return CheckOutcome("GPU", "failed", "nvidia-smi lists none", seconds)
-    return CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds)
+# the lease that runs out, the time that its trials would have to save, and to store; seconds
+LEASE_S, GRACE_S, LAST_S = 5.0, 1.0, 5.0
+ENDS_S = 240.0  # seconds for an instance to end by itself: a whole boot, and its shutdown
+# EC2 may refuse an end so long until that is an outcome; giving back has more patience
+TAKEN_S = 60.0
+GONE_S = 300.0  # seconds for which `shutting-down` is watched; it is not billed
+SEEN_S = 3.0 * LOOK_S
+NOTICED = f"test -e {WORKED} && echo yes || echo no"  # whether it has had an agent
+ASK_S = 1.0
+
+
+async def lease(fleet: CanaryFleet, launch: WatchedLaunch) -> CheckOutcome:
+    """Renew an agent's lease for the last time, and fall silent. Raises `ProviderError`."""
+    reader, writer = await fleet.provider.connect(launch.instance)
+    try:
+        writer.write(encode(Hello(VERSION, fleet.run, 0)))
+        async with asyncio.timeout(LEASE_S):
+            welcome = decode(await reader.readline())
+        if not isinstance(welcome, Welcome):
+            return failed("lease", f"its agent answered {welcome.kind!r}")
+        writer.write(encode(Renew(LEASE_S, GRACE_S, LAST_S)))
+        # Its answer to anything shows that it has read that far; nothing else is asked of it.
+        await asyncio.sleep(ASK_S)
+    except (OSError, TimeoutError, ProtocolError) as error:
+        raise ProviderError(f"its agent could not be talked to: {error}") from error
+    finally:
+        writer.close()
+    return await _by_itself(fleet, launch, "lease", "the last word to it")
+
+
+async def reboot(fleet: CanaryFleet, launch: WatchedLaunch) -> CheckOutcome:
+    """Reboot an instance that has had an agent. Raises `ProviderError`."""
+    end = time.monotonic() + SEEN_S
+    while (await fleet.door.run(launch.instance, NOTICED)).strip() != "yes":
+        if time.monotonic() > end:
+            return failed("reboot", "what ends it did not notice its agent")
+        await asyncio.sleep(ASK_S)
+    try:
+        await fleet.cloud.ask("ec2", "reboot_instances", InstanceIds=[launch.instance])
+    except AwsError as error:
+        if error.kind is not ErrorKind.DENIED:
+            raise
+        text = "these credentials may not reboot it; `seerd canary SPEC --policy` prints what may"
+        return refused("reboot", "unknown", text, error)
+    return await _by_itself(fleet, launch, "reboot", "it was told to reboot")
+
+
+async def _by_itself(
+    fleet: CanaryFleet, launch: WatchedLaunch, check: str, after: str
+) -> CheckOutcome:
+    since = wall()
+    if not await _until(fleet, lambda: launch.ending is not None, ENDS_S):
+        return failed(check, f"it still ran {format_duration(ENDS_S)} after {after}")
+    assert launch.ending is not None
+    seconds = max(0.0, launch.ending - since)
+    if launch.reason != BY_ITSELF:
+        return failed(check, f"EC2 names another cause: {launch.reason}", seconds)
+    text = f"it powered itself off {format_duration(round(seconds, 1))} after {after}"
+    return passed(check, text, seconds)
+
+
+async def termination(fleet: CanaryFleet, token: str) -> list[CheckOutcome]:
+    """End an instance as a run does, and watch until it is gone. Raises `ProviderError`."""
+    asked, launch = wall(), fleet.cloud.launches[token]
+    try:
+        async with asyncio.timeout(TAKEN_S):
+            span = await fleet.provider.terminate(token)
+    except TimeoutError:
+        why = fleet.cloud.refuses_ends() or "it does not say why"
+        raise ProviderError(f"EC2 has not taken it for {TAKEN_S:.0f}s: {why}") from None
+    seconds = wall() - asked
+    ran_s = 0.0 if span.since is None or span.until is None else span.until - span.since
+    text = f"taken at once; it is accounted for with {format_duration(round(ran_s, 1))}"
+    taken = passed("termination", text, seconds)
+    launch.ending = launch.ending or wall()
+    if not await _until(fleet, lambda: launch.gone is not None, GONE_S):
+        text = f"it was still shutting down after {format_duration(GONE_S)}; that is not billed"
+        return [taken, unknown("shutting-down", text)]
+    assert launch.gone is not None
+    lasted_s = launch.gone - launch.ending
+    text = f"for {format_duration(round(lasted_s, 1))}, which is not billed"
+    return [taken, passed("shutting-down", text, lasted_s)]
+
+
+async def _until(fleet: CanaryFleet, true: Callable[[], bool], for_s: float) -> bool:
+    """Ask EC2 until this holds, for so many seconds; return whether it does."""
+    end = time.monotonic() + for_s
+    while not true():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(ASK_S)
+        await instances.find(fleet.cloud, tagged(RUN, fleet.run))
+    return True
+
+
+# ------------------------------------------------------------ the end of all
+
+
+async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
+    """End everything, and return a line on what is left."""
+    ends = [fleet.provider.terminate(token) for fleet in fleets for token in fleet.tokens]
+    complaint = asyncio.create_task(_complaint(fleets, log))
+    # What could not be ended is asked for again by `leftovers`, and is named there.
+    await asyncio.gather(*ends, return_exceptions=True)
+    complaint.cancel()
+    left = (fleet.provider.leftovers() for fleet in fleets)
+    answers = await asyncio.gather(*left, return_exceptions=True)
+    stored = []
+    for fleet in [one for one in fleets if one.has_objects]:
+        try:
+            await inside.clean(fleet)
+        except Exception as error:  # noqa: BLE001
+            place = f"{fleet.cluster.store}/{fleet.run}"
+            stored.append(f"objects may be left in {place}: {why_of(error)}")
+    costing = [line for one, of in zip(answers, fleets, strict=True) for line in _costing(one, of)]
+    costing += stored
+    if costing:
+        by = "instances power themselves off within minutes, and `seerd sweep` shows them"
+        text = "\n".join([f"something is left that may cost; {by}:", *costing])
+        log.add(failed("nothing left", text))
+    else:
+        text = nothing_left([line for one in answers for line in getattr(one, "ending", ())])
+        log.add(passed("nothing left", text))
+    return text
+
+
+async def _complaint(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> None:
+    """Print once why nothing can be given back, as soon as EC2 says so. This is no check, and not
+    in the report.
+    """
+    while True:
+        await asyncio.sleep(1.0)
+        for error in filter(None, (one.cloud.refuses_ends() for one in fleets)):
+            log.tell(unknown("giving back", f"EC2 refuses: {error}"))
+            return
+
+
+def _costing(answer: Leftovers | BaseException, fleet: CanaryFleet) -> list[str]:
+    """List what is left that costs; if EC2 does not answer, what has run."""
+    if isinstance(answer, Leftovers):
+        return answer.costing
+    if not isinstance(answer, Exception):
+        raise answer
+    end = time.strftime("%H:%M:%S", time.localtime(fleet.hard_end))
+    running = [
+        f"instance {launch.instance} ({fleet.rental.type}) may still run, and powers itself off by "
+        f"{end}"
+        for launch in fleet.cloud.launches.values()
+        if launch.instance and launch.ending is None
+    ]
+    return [why_of(answer), *running]
+
+
+def why_of(error: Exception) -> str:
+    """Return what went wrong."""
+    return str(error) if isinstance(error, SeerdError) else f"{type(error).__name__}: {error}"

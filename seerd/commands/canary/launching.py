@@ -1,14 +1,20 @@
-"""Launches that are watched: what EC2 answered when, and how far the login has come; and launches
-that EC2 has to refuse. The launch itself is that of a run (`Ec2Provider`, `Remote`).
+"""The instances of a canary: launches that are watched, by what EC2 answered when, and how far the
+login has come, and launches that EC2 has to refuse. The launch itself is that of a run
+(`Ec2Provider`, `Remote`). If this process is killed, each instance powers itself off minutes later,
+and `seerd sweep` finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import asyncssh
 
@@ -16,21 +22,27 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING
+from seerd.backends.backend import GRACE_S, PYTHON
+from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.fleet import MENDED
-from seerd.backends.ssh.connecting import (
-    RemoteMachine,
-    UnreachableError,
-    open_connection,
-    open_socket,
-)
+from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.offer import settings_of
+from seerd.backends.ec2.provider import Ec2Provider
+from seerd.backends.ssh.connecting import RemoteMachine, open_socket
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall
-from seerd.commands.canary.outcome import CheckOutcome, WatchedLaunch
+from seerd.commands.canary.outcome import (
+    LONGEST_S,
+    CanaryRental,
+    CheckOutcome,
+    WatchedLaunch,
+    failed,
+    refused,
+)
+from seerd.commands.options import SpecOptions
 from seerd.errors import ProviderError
-
-AGAIN_S = 0.2  # seconds between attempts to log in
-T = TypeVar("T")
-LASTS_S = 10.0  # seconds of refusals after which credentials are taken for ended
+from seerd.shell.home import Home
+from seerd.spec.spec import Spec
 
 
 class WatchedCloud(Cloud):
@@ -39,8 +51,7 @@ class WatchedCloud(Cloud):
     def __init__(self, region: str | None, address: Literal["private", "public"]) -> None:
         super().__init__(region)
         self.launches: defaultdict[str, WatchedLaunch] = defaultdict(WatchedLaunch)
-        # operations that are refused: since when, seconds since 1970, and the last refusal
-        self.refused: dict[str, tuple[float, AwsError]] = {}
+        self.refused: dict[str, AwsError] = {}  # operations whose last answer was a refusal
         self._address = address
 
     async def call(
@@ -58,44 +69,29 @@ class WatchedCloud(Cloud):
             answer = await super().call(service, operation, region=region, **request)
         except AwsError as error:
             if error.kind in MENDED:
-                since, _ = self.refused.get(operation, (wall(), error))
-                self.refused[operation] = since, error
+                self.refused[operation] = error
             raise
         self.refused.pop(operation, None)
         launch.answered = launch.answered or wall()
-        self._note_answer(operation, answer)
-        return answer
-
-    def _note_answer(self, operation: str, answer: Mapping[str, Any]) -> None:
-        rows = []
-        if operation == "describe_instances":
-            rows = [row for group in answer["Reservations"] for row in group["Instances"]]
-        if operation == "run_instances":
-            rows = answer["Instances"]
-        for row in rows:
-            self._note(instances.seen(row))
+        groups = {"describe_instances": answer.get("Reservations", ()), "run_instances": [answer]}
+        for group in groups.get(operation, ()):
+            for row in group["Instances"]:
+                self._note(instances.seen(row))
         for row in answer["TerminatingInstances"] if operation == "terminate_instances" else ():
             if row["CurrentState"]["Name"] in ENDING:
-                launch = self.by_id(row["InstanceId"])
-                launch.ending = launch.ending or wall()
+                ended = self.by_id(row["InstanceId"])
+                ended.ending = ended.ending or wall()
+        return answer
 
     def by_id(self, instance: str) -> WatchedLaunch:
         """Return the launch of this instance."""
         launches = (one for one in self.launches.values() if one.instance == instance)
         return next(launches, WatchedLaunch())
 
-    def locked_out(self) -> AwsError | None:
-        """Return why AWS takes the credentials no more, once that has lasted."""
-        if "describe_instances" not in self.refused:
-            return None
-        since, error = self.refused["describe_instances"]
-        lasts = wall() - since > LASTS_S
-        return error if lasts and error.kind is ErrorKind.CREDENTIALS else None
-
     def refuses_ends(self) -> AwsError | None:
         """Return why AWS lists or ends no instance; None: it does."""
-        refused = (self.refused.get(one) for one in ("terminate_instances", "describe_instances"))
-        return next((error for _, error in filter(None, refused)), None)
+        ends = self.refused.get("terminate_instances")
+        return ends or self.refused.get("describe_instances")
 
     def _note(self, seen: instances.SeenInstance) -> None:
         if seen.token not in self.launches:
@@ -131,23 +127,19 @@ class WatchedDoor(Remote):
         cuda: bool | None = None,
     ) -> None:
         """Wait until its agent takes connections. Raises `ProviderError`."""
-        time = asyncio.get_running_loop().time
-        end, launch = time() + patience_s, self._cloud.by_id(machine.name)
-        try:
-            (await _again_until(end, lambda: open_socket(machine))).close()
-            launch.port = wall()
-            connecting = _again_until(end, lambda: open_connection(machine))
-            self._link(machine).connection = await connecting
-            launch.login = wall()
-        except (OSError, TimeoutError) as error:
-            raise ProviderError(
-                f"{machine.place}: nobody answers at port {machine.port} "
-                f"({str(error) or 'no answer'}); look at the security group and at cluster.address"
-            ) from error
-        except UnreachableError as error:
-            raise ProviderError(f"{machine.place}: {error}") from error
-        await super().ready(machine, max(0.0, end - time()), gpus, cuda)
-        launch.agent = wall()
+        await super().ready(machine, patience_s, gpus, cuda)
+        self._cloud.by_id(machine.name).agent = wall()
+
+    async def open(self, machine: RemoteMachine) -> asyncssh.SSHClientConnection:
+        """Connect and log in once. Raises `UnreachableError`."""
+        launch = self._cloud.by_id(machine.name)
+        if launch.port is None:
+            with contextlib.suppress(OSError, TimeoutError):
+                (await open_socket(machine)).close()
+                launch.port = wall()
+        connection = await super().open(machine)
+        launch.login = launch.login or wall()
+        return connection
 
     async def run(self, instance: str, command: str, program: str = "", for_s: float = 60.0) -> str:
         """Run a command on an instance, with this program on its standard input, and return its
@@ -168,19 +160,6 @@ class WatchedDoor(Remote):
             output = f"{done.stderr!s} {done.stdout!s}".strip()[-400:]
             raise ProviderError(f"the command ended with status {done.exit_status}: {output}")
         return str(done.stdout)
-
-
-async def _again_until(end: float, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Attempt it until it succeeds. Raises the last error when that is final, or at `end`."""
-    while True:
-        try:
-            return await attempt()
-        except (OSError, TimeoutError, UnreachableError) as error:
-            final, pause_s = getattr(error, "final", False), getattr(error, "pause_s", 0.0)
-            pause_s = max(AGAIN_S, pause_s)
-            if final or asyncio.get_running_loop().time() + pause_s > end:
-                raise
-            await asyncio.sleep(pause_s)
 
 
 # ------------------------------------------------------------ launches that EC2 has to refuse
@@ -212,8 +191,7 @@ async def refused_launches(cloud: Cloud, request: Mapping[str, Any]) -> list[Che
             outcomes.append(judged(check, error))
             continue
         await instances.end(cloud, [row["InstanceId"] for row in answer["Instances"]])
-        text = "EC2 has taken it; the instance was ended"
-        outcomes.append(CheckOutcome(check, "failed", text))
+        outcomes.append(failed(check, "EC2 has taken it; the instance was ended"))
     return outcomes
 
 
@@ -232,14 +210,109 @@ def wrong(check: str, request: Mapping[str, Any], region: str) -> dict[str, Any]
 
 def judged(check: str, error: AwsError) -> CheckOutcome:
     """Judge a refusal: whether seerd takes it for what it is."""
-    refusal = None, error.code, error.status or None
     if error.kind in ABOUT[check]:
-        return CheckOutcome(check, "passed", error.said, *refusal)
+        return refused(check, "passed", error.said, error)
     if error.kind is ErrorKind.DENIED:
         said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
-        return CheckOutcome(check, "unknown", said, *refusal)
+        return refused(check, "unknown", said, error)
     if error.kind in UNRELATED:
-        return CheckOutcome(check, "unknown", str(error), *refusal)
-    return CheckOutcome(
-        check, "failed", f"seerd takes it for {error.kind.value!r}: {error.said}", *refusal
-    )
+        return refused(check, "unknown", str(error), error)
+    said = f"seerd takes it for {error.kind.value!r}: {error.said}"
+    return refused(check, "failed", said, error)
+
+
+# the launches: checked and terminated, left alone, rebooted, with a GPU
+PROVED, LEASE, REBOOT, GPU = "proved", "lease", "reboot", "gpu"
+SMALL = (PROVED, LEASE, REBOOT)
+BOOT_S = 300.0  # the most seconds from running until an agent has to answer
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryPlan:
+    """A canary that may fly."""
+
+    spec: Spec
+    cluster: Ec2Keys  # the spec's cluster
+    asked: SpecOptions  # how the spec was named, and what is changed in it
+    home: Home  # the folder of all runs
+    run: str  # the tag of its instances
+    owner: str  # who pays
+    arn: str  # whose the credentials are
+    small: CanaryRental  # the small instances
+    gpu: CanaryRental | None  # the one with a GPU; None: there is none
+    most_usd: float  # the most USD that all may cost
+
+
+class CanaryFleet:
+    """Instances of one type, with all that is needed to launch, reach and end them."""
+
+    def __init__(
+        self,
+        plan: CanaryPlan,
+        rental: CanaryRental,
+        tokens: tuple[str, ...],
+        hard_end: float,
+        folder: Path,
+    ) -> None:
+        self.rental, self.tokens, self.hard_end = rental, tokens, hard_end
+        self.cluster, self.folder = plan.cluster, folder
+        self.run = f"{plan.run}-{tokens[0]}"
+        self.has_objects = False  # whether something of it may lie in the bucket
+        source, zip_ = folder / "source", folder / "agent.pyz"
+        source.mkdir(parents=True)
+        build_agent(zip_)
+        self.zip = hashlib.sha256(zip_.read_bytes()).hexdigest()
+        gpu = tokens == (GPU,)
+        options = AgentOptions(
+            run=self.run,
+            gpus=1,
+            cuda=gpu,
+            lease_s=LONGEST_S,
+            grace_s=GRACE_S,
+            power_off=True,
+            spot=False,
+            python=PYTHON,
+        )
+        self.cloud = WatchedCloud(plan.cluster.region, plan.cluster.address)
+        self.door = WatchedDoor(Bundle(zip_, source), options, self.cloud)
+        settings = settings_of(
+            plan.cluster,
+            run=self.run,
+            name=plan.spec.name,
+            owner=plan.owner,
+            gpus=1,
+            keys=folder / "keys",
+            hard_end=hard_end,
+            instance_types=(rental.type,),
+            market="on-demand",
+            boot_s=min(BOOT_S, plan.cluster.boot_s),
+            key=None,
+            volume_gb=None,
+            throughput=None,
+            load_rate=None,
+            python=python_of(plan.spec) if gpu else "",
+        )
+        self.provider = Ec2Provider(settings, self.door, self.cloud)
+
+    async def launch(self, token: str) -> WatchedLaunch:
+        """Launch an instance. Raises `LaunchError`, after it was given back."""
+        await self.provider.launch(token, LONGEST_S)
+        return self.cloud.launches[token]
+
+    async def run_program(self, token: str, program: str, for_s: float = 60.0) -> str:
+        """Run a Python program on an instance, and return what it prints. Raises `ProviderError` as
+        `WatchedDoor.run` does.
+        """
+        instance = self.cloud.launches[token].instance
+        return await self.door.run(instance, f"{PYTHON} -I -", program, for_s)
+
+    def usd(self) -> float:
+        """Return about how many USD its instances cost."""
+        now = wall()
+        seconds = sum(launch.billed_s(now) for launch in self.cloud.launches.values())
+        return seconds / 3600 * self.rental.usd_per_h
+
+
+def python_of(spec: Spec) -> str:
+    """Return the interpreter that trains."""
+    return spec.train.python or PYTHON

@@ -63,6 +63,26 @@ class CheckOutcome:
     status: int | None = None  # HTTP status of that refusal; None: it is about none
 
 
+def passed(check: str, said: str, seconds: float | None = None) -> CheckOutcome:
+    """Return the outcome of a check that has passed."""
+    return CheckOutcome(check, "passed", said, seconds)
+
+
+def failed(check: str, said: str, seconds: float | None = None) -> CheckOutcome:
+    """Return the outcome of a check that has failed."""
+    return CheckOutcome(check, "failed", said, seconds)
+
+
+def unknown(check: str, said: str) -> CheckOutcome:
+    """Return the outcome of a check that could not be made."""
+    return CheckOutcome(check, "unknown", said)
+
+
+def refused(check: str, result: Result, said: str, refusal: Any) -> CheckOutcome:
+    """Return the outcome of a check that AWS answers with a refusal, which has code and status."""
+    return CheckOutcome(check, result, said, None, refusal.code, refusal.status or None)
+
+
 @dataclass(slots=True)
 class OutcomeLog:
     """The outcomes so far. `tell` gets each as it comes."""
@@ -82,7 +102,7 @@ class OutcomeLog:
         with the reason `why`.
         """
         wanted = [check for check in CHECKS if gpu or check not in GPU_CHECKS]
-        self.add(*(CheckOutcome(one, "unknown", why) for one in wanted if one not in self.outcomes))
+        self.add(*(unknown(one, why) for one in wanted))
         return [self.outcomes[check] for check in wanted]
 
 
@@ -137,12 +157,12 @@ def timeline(launch: WatchedLaunch, trouble: str) -> list[CheckOutcome]:
         if at is not None and launch.asked is not None:
             seconds = at - launch.asked
             said = f"{format_duration(round(seconds, 1))} after it was asked for"
-            outcomes.append(CheckOutcome(check, "passed", said, seconds))
+            outcomes.append(passed(check, said, seconds))
         elif trouble:
-            outcomes.append(CheckOutcome(check, "failed", trouble))
+            outcomes.append(failed(check, trouble))
             trouble = ""
         else:
-            outcomes.append(CheckOutcome(check, "unknown", "the launch did not come so far"))
+            outcomes.append(unknown(check, "the launch did not come so far"))
     return outcomes
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.policy import partition
-from seerd.commands.canary.outcome import CheckOutcome
+from seerd.commands.canary.outcome import CheckOutcome, failed, passed, refused, unknown
 from seerd.errors import ProviderError
 
 # Characters of a session's policy: see
@@ -47,18 +47,18 @@ async def printed_policy(
         sessions = [await _narrowed(cloud, arn, part) for part in parts]
     except AwsError as error:
         if error.kind not in _REFUSALS:
-            return CheckOutcome(name, "unknown", str(error))
+            return unknown(name, str(error))
         text = (
             "these credentials cannot make a session that may do no more than the policy. "
             "Use a user or role that has nothing but the policy, and seerd doctor says the same; "
             f"AWS says: {error.said or error}"
         )
-        return CheckOutcome(name, "unknown", text, None, error.code, error.status or None)
+        return refused(name, "unknown", text, error)
     try:
         answers = await asyncio.gather(*(_seerd(doctor, session) for session in sessions))
         reports = [json.loads(answer) for answer in answers]
     except (ProviderError, ValueError) as error:
-        return CheckOutcome(name, "failed", f"the doctor gave no answer: {error}")
+        return failed(name, f"the doctor gave no answer: {error}")
     # what no part of the policy permits
     missing = sorted(set.intersection(*(set(report["missing"]) for report in reports)))
     if not _ROLE.fullmatch(arn):
@@ -66,8 +66,8 @@ async def printed_policy(
         # (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
         missing = [one for one in missing if not one.startswith("iam:")]
     if missing:
-        return CheckOutcome(name, "failed", f"the policy does not permit {', '.join(missing)}")
-    return CheckOutcome(name, "passed", f"nothing is missing, in {len(parts)} sessions")
+        return failed(name, f"the policy does not permit {', '.join(missing)}")
+    return passed(name, f"nothing is missing, in {len(parts)} sessions")
 
 
 def split(statements: Sequence[Statement]) -> list[list[Statement]]:
@@ -119,11 +119,11 @@ async def sweep(cloud: Cloud, instance: str, home: str) -> list[CheckOutcome]:
     try:
         instances = json.loads(await _seerd(words, fresh))["found"]
     except (ProviderError, ValueError, KeyError) as error:
-        return [CheckOutcome("sweep", "failed", f"it gave no answer: {error}")]
+        return [failed("sweep", f"it gave no answer: {error}")]
     if instance not in [one["id"] for one in instances]:
         text = f"it did not find the instance, with {source}: the owner's tag is another one"
-        return [CheckOutcome("sweep", "failed", text)]
-    return [CheckOutcome("sweep", "passed", f"it found the instance, with {source}")]
+        return [failed("sweep", text)]
+    return [passed("sweep", f"it found the instance, with {source}")]
 
 
 def _environment(credentials: Mapping[str, Any], region: str) -> Environment:

@@ -1,6 +1,5 @@
 """Which options of a script are hyperparameters, in what range to search, and what sets those of a
-script without options: Hydra's configuration, its place in `sys.argv`, its environment, or numbers
-in its text, which become options that name the edit. Only well-known names are guessed.
+script without options: Hydra's configuration or its environment. Only well-known names count.
 """
 
 from __future__ import annotations
@@ -10,17 +9,15 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from seerd.commands.init.options import (
     ScriptOption,
-    by_name,
-    called,
     calls_in,
     keywords_of,
     value_of,
 )
-from seerd.commands.init.saving import assigned
 
 # how long a script trains: it should train for longer than a trial is likely to last
 LENGTHS = (
@@ -83,18 +80,13 @@ def _around(middle: float) -> tuple[int, int, int]:
     return max(1, size // 2), max(1, size), max(2, size * 2)
 
 
-def _counts(middle: float) -> str:
-    low, _, high = _around(middle)
-    return f"{{ low = {low}, high = {high} }}"
-
-
 # The names of options, their usual default, and the range around a default.
 GUESSES: tuple[tuple[tuple[str, ...], float, Callable[[float], str]], ...] = (
     (RATE, 1e-3, lambda middle: _log(middle / 30, min(middle * 30, max(middle, 10.0)))),
     (DECAY, 1e-4, lambda middle: _log(middle / 100, middle * 10)),
     (SHARES, 0.0, lambda _: "{ low = 0.0, high = 0.5 }"),
     (MOMENTA, 0.9, lambda middle: _list(sorted({0.8, 0.9, 0.95, 0.99, middle}))),
-    (COUNTS, 4.0, _counts),
+    (COUNTS, 4.0, lambda middle: "{{ low = {0}, high = {2} }}".format(*_around(middle))),
     ((*SIZES, *BATCHES), 64.0, lambda middle: _list(sorted({*_around(middle)}))),
 )
 
@@ -148,68 +140,17 @@ def options_of_yaml(file: Path, begin: str = "") -> Iterator[ScriptOption]:
 
 
 def _of_yaml(text: str) -> object:
-    if text in WORDS_OF_YAML:
-        return WORDS_OF_YAML[text]
-    for kind in (int, float):
-        try:
+    for kind in (WORDS_OF_YAML.__getitem__, int, float):
+        with suppress(ValueError, KeyError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 
-def other_options(nodes: list[ast.AST]) -> list[ScriptOption]:
-    """Return what a script takes by place, else its environment variables and the numbers in its
-    text.
-    """
-    placed = []
-    for name, value in _named(nodes):
-        if place := re.search(r"\bargv\[(\d+)\]", ast.unparse(value)):
-            kind = called(value) if isinstance(value, ast.Call) else ""
-            option = ScriptOption(name, kind, required=True, about=f"argument {place[1]}")
-            placed.append((int(place[1]), name, option))
-    if placed:
-        return [option for _, _, option in sorted(placed)]
-    return by_name([*_of_environment(nodes), *_numbers(nodes)])
-
-
-def _of_environment(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
+def of_environment(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
+    """Yield the variables of its environment that a script reads."""
     for node in nodes:
         read = ast.unparse(node) if isinstance(node, ast.Call | ast.Subscript) else ""
-        name = re.match(r"(?:os\.)?(?:getenv\(|environ\.get\(|environ\[)'(\w+)'", read)
-        if name:
-            args = list(getattr(node, "args", ()))
-            default = value_of(args[1]) if len(args) > 1 else None
-            value = _of_yaml(str(default)) if default is not None else None
-            yield ScriptOption(f"{ENVIRONMENT}{name[1]}", default=value)
-
-
-def _numbers(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
-    """Yield the numbers that have a name, with the edit that has the environment set them."""
-    for name, node in _named(nodes):
-        value = value_of(node)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-            kind = type(value).__name__
-            read = f'{kind}(os.environ.get("{name.upper()}", {value!r}))'
-            yield ScriptOption(
-                f"{ENVIRONMENT}{name.upper()}",
-                kind,
-                value,
-                edit=f"line {node.lineno}: the value of {name} becomes {read}",
-            )
-
-
-def _named(nodes: list[ast.AST]) -> list[tuple[str, ast.expr]]:
-    """Return names and their values: variables first, then keys of dicts, then arguments, and last
-    what counts only where nothing is passed.
-    """
-    of_kinds: list[list[tuple[str, ast.expr]]] = [[], [], [], []]
-    for node in nodes:
-        if isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            of_kinds[1] += [(str(value_of(key)), value) for key, value in pairs]
-        elif isinstance(node, ast.Call):
-            of_kinds[2] += keywords_of(node).items()
-        else:
-            of_kinds[3 if isinstance(node, ast.FunctionDef) else 0] += assigned(node)
-    return [pair for pairs in of_kinds for pair in pairs]
+        if found := re.match(r"(?:os\.)?(?:getenv\(|environ\.get\(|environ\[)'(\w+)'", read):
+            default = next(map(value_of, getattr(node, "args", ())[1:2]), None)
+            known = None if default is None else _of_yaml(str(default))
+            yield ScriptOption(f"{ENVIRONMENT}{found[1]}", default=known)

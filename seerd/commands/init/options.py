@@ -63,7 +63,6 @@ class ScriptOption:
     choices: tuple[Any, ...] = ()  # what it may be; empty: anything
     required: bool = False  # whether the script ends without it
     about: str = ""  # its help
-    edit: str = ""  # what must be changed in the script for it to be one; empty: nothing
 
     @property
     def name(self) -> str:
@@ -103,7 +102,13 @@ def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOpt
     for library, style in SIGNATURES.items():
         if library in modules:
             options += _of_signatures(nodes, defined, style)
-    options += _of_lightning(calls, defined)
+    for call in [call for call in calls if called(call).endswith("LightningCLI")]:
+        options.append(ScriptOption("--trainer.max_epochs", "int", 1000))
+        given = keywords_of(call) | dict(zip(OF_LIGHTNING, call.args, strict=False))
+        for name, begin in OF_LIGHTNING.items():
+            if name in given and called(given[name]) in defined:
+                style = Signature((), nested=True)
+                options += _fields(defined[called(given[name])], defined, style, begin)
     marks = [call.args[0] for call in calls if called(call).startswith("mark_flag") and call.args]
     marked = str([value_of(one) for one in marks])  # by absl's `mark_flags_as_required`
     options = [replace(one, required=True) if repr(one.name) in marked else one for one in options]
@@ -286,28 +291,18 @@ def given_to(makers: Collection[str], nodes: list[ast.AST]) -> list[str]:
 def _of_signatures(
     nodes: list[ast.AST], defined: dict[str, Any], style: Signature
 ) -> Iterator[ScriptOption]:
-    wanted = given_to(style.calls, nodes)
-    for name, node in defined.items():
-        around = [*node.decorator_list, *getattr(node, "bases", ())]
-        if any(called(one) in style.calls for one in around):
-            wanted.append(name)
-    for name in wanted:
+    marked = [
+        name
+        for name, node in defined.items()
+        for one in (*node.decorator_list, *getattr(node, "bases", ()))
+        if called(one) in style.calls
+    ]
+    for name in dict.fromkeys([*given_to(style.calls, nodes), *marked]):
         node = defined.get(name)
         if "wrap" in style.calls and isinstance(node, ast.FunctionDef) and node.args.args:
             node = defined.get(_kind(node.args.args[0].annotation))
         if node is not None:
             yield from _fields(node, defined, style)
-
-
-def _of_lightning(calls: list[ast.Call], defined: dict[str, Any]) -> Iterator[ScriptOption]:
-    style = Signature((), nested=True)
-    for call in calls:
-        if called(call).endswith("LightningCLI"):
-            yield ScriptOption("--trainer.max_epochs", "int", 1000)
-            given = keywords_of(call) | dict(zip(OF_LIGHTNING, call.args, strict=False))
-            for name, begin in OF_LIGHTNING.items():
-                if name in given and called(given[name]) in defined:
-                    yield from _fields(defined[called(given[name])], defined, style, begin)
 
 
 def _fields(

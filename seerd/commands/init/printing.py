@@ -40,8 +40,6 @@ PADDED = re.compile(r"[ <>^+=-]?[1-9]\d*")
 MANY = 3  # with so many values before a metric, its line rather shows how a pass goes on
 FIELD = "\0"  # stands for a value in a line, after two spaces where it may be padded
 PRINTS = ("print", "info", "debug", "warning", "echo", "secho", "write", "display")
-OF_TABLE = "'accuracy': "  # what a table of metrics is assumed to print
-TABLE = re.compile(r"(?:metric|result|score)s?$")  # names of tables of metrics
 
 
 # Training loops of libraries, which print by themselves: modules, what starts it, what reads a
@@ -62,11 +60,6 @@ class PrintedMetric:
     name: str  # the word before it
     pattern: str  # what reads it from a line
     ambiguous: bool = False  # whether the same line is printed elsewhere of something else
-
-    @property
-    def is_assumed(self) -> bool:
-        """Whether it is of a table of metrics, whose words are not in the script."""
-        return self.pattern == OF_TABLE + NUMBER_PLACE
 
     @property
     def mode(self) -> str:
@@ -119,7 +112,7 @@ def logged_by(calls: list[ast.Call]) -> Iterator[str]:
 
 def lines_of(tree: ast.Module) -> list[PrintedLine]:
     """Return the lines that a script makes of words and values."""
-    return list(dict.fromkeys([*_lines(tree, ""), *_of_meters(tree)]))
+    return list(dict.fromkeys(_lines(tree, "")))
 
 
 def _lines(node: ast.AST, function: str) -> Iterator[PrintedLine]:
@@ -155,15 +148,12 @@ def _each(text: str, function: str, *, shown: bool) -> Iterator[PrintedLine]:
 
 
 def _plain(node: ast.expr) -> str:
-    """Return what a value is as it is printed: of a dict its keys, of a table of metrics the
-    likeliest.
-    """
+    """Return what a value is as it is printed: of a dict its keys."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Dict):
         return ", ".join(f"{ast.unparse(key)}: {FIELD}" for key in node.keys if key)
-    is_table = isinstance(node, ast.Name) and TABLE.search(node.id)
-    return f"{OF_TABLE}{FIELD}" if is_table else FIELD
+    return FIELD
 
 
 def _text(node: ast.expr) -> str:
@@ -191,20 +181,6 @@ def _part(node: ast.expr) -> str:
 
 def _field(spec: str) -> str:
     return f"  {FIELD}" if PADDED.match(spec) else FIELD
-
-
-def _of_meters(tree: ast.Module) -> Iterator[PrintedLine]:
-    """Yield what meters print that are given their name, as in PyTorch's examples: a value with its
-    mean, and at the end of a pass a summary that begins with an asterisk.
-    """
-    nodes = list(ast.walk(tree))
-    summary = any(isinstance(node, ast.Constant) and node.value == " *" for node in nodes)
-    for call in calls_in(nodes):
-        name = value_of(call.args[0]) if call.args else None
-        if called(call).endswith("Meter") and isinstance(name, str):
-            yield PrintedLine(f"{name}  {FIELD} ({FIELD})", "train", shown=True)
-            if summary:
-                yield PrintedLine(f" * {name} {FIELD}", "validate", shown=True)
 
 
 def _metric(
@@ -245,7 +221,6 @@ def _rank(metric: PrintedMetric, line: PrintedLine) -> tuple[float, ...]:
         metric.ambiguous,
         "best" in metric.name,
         not line.shown,
-        metric.is_assumed,
         metric.pattern.count(r"\S+") > MANY,
         METRICS.index(kind[1].lower()) if kind else len(METRICS),
     )

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from seerd.commands.init.hyperparameters import (
     config_of_hydra,
+    of_environment,
     options_of_yaml,
-    other_options,
     tuned_of,
 )
 from seerd.commands.init.options import (
     DEFINITIONS,
     PARSERS,
     ScriptOption,
+    by_name,
     called,
     calls_in,
     command_of,
@@ -57,11 +58,6 @@ OF_TRAINER = [
 ]
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel.Distributed")
 MOST_FOLDERS = 4  # folders above the script that may belong to its project
-# calls that no trial can run
-STOPS = {
-    "get_ipython": "a notebook's own command, which no script knows: remove it",
-    "input": "nobody answers input() in a trial: make it an option",
-}
 OF_PROJECT = (".git", "pyproject.toml", "setup.py")  # what lies at the top of a project
 MOST_MODULES = 40  # modules of the script's own that are read
 
@@ -80,7 +76,6 @@ class ScriptFacts:
     given: list[str]  # arguments that it needs in any case
     hydra: bool  # whether Hydra reads its configuration
     unread: list[str]  # classes of other packages that it has options made of
-    stops: list[str]  # lines that no trial can run: of a notebook, or waiting for an answer
     # the way to the folder above the script in which its modules and configuration lie; empty: none
     above: str
 
@@ -98,9 +93,8 @@ def read(script: Path) -> ScriptFacts:
     """
     if script.suffix == ".ipynb":
         raise UsageError(
-            f"{script} is a notebook, and trials are scripts with options: jupyter nbconvert --to "
-            f"script {script}, give its hyperparameters options (argparse), then seerd init "
-            f"{script.with_suffix('.py')}"
+            f"{script} is a notebook: jupyter nbconvert --to script {script}, give its "
+            f"hyperparameters options (argparse), then seerd init {script.with_suffix('.py')}"
         )
     if script.suffix in (".sh", ".bash", ".R", ".jl"):
         raise UsageError(
@@ -110,7 +104,11 @@ def read(script: Path) -> ScriptFacts:
     trees = [ast.parse(script.read_text(encoding="utf-8"))]
     script = script.resolve()
     up = 0
-    roots = _roots(script.parent)
+    # its folder, and those above it as far as its package or its project goes
+    above = [script.parent, *script.parent.parents[:MOST_FOLDERS]]
+    tops = [place for place in above if any((place / name).exists() for name in OF_PROJECT)]
+    packages = takewhile(lambda place: (place / "__init__.py").is_file(), above)
+    roots = above[: (above.index(tops[0]) if tops else len(list(packages))) + 1]
     for module, root in _own_modules(script, roots, trees):
         try:
             trees.append(ast.parse(module.read_text(encoding="utf-8")))
@@ -120,22 +118,19 @@ def read(script: Path) -> ScriptFacts:
     config = config_of_hydra(trees[0], roots)
     while config and not config.is_relative_to(script.parents[up]):
         up += 1
-    of_hydra = list(options_of_yaml(config)) if config else []
-    return _facts(_reached(trees), of_hydra, "/".join([".."] * up))
-
-
-def _facts(trees: list[ast.Module], of_hydra: list[ScriptOption], above: str) -> ScriptFacts:
-    """Return what a script shows: its tree, those of its own modules, and Hydra's options."""
+    trees = _reached(trees)
     imported = {name for tree in trees for name in _imports(tree)}
     modules = {name.partition(".")[0] for name in imported}
     nodes = walked(trees)
     calls = calls_in(nodes)
-    options = of_hydra or options_of(trees, modules)
+    defined = {node.name for node in nodes if isinstance(node, DEFINITIONS)}
+    options = list(options_of_yaml(config)) if config else []
+    options = options or options_of(trees, modules)
     frameworks = {FRAMEWORKS[name] for name in modules & set(FRAMEWORKS)}
     parses = any(name.endswith(PARSERS) for name in imported)
     options += OF_TRAINER if parses else []
     if not tuned_of(options) and (options or not frameworks) and "hydra" not in modules:
-        options += other_options(walked(trees[:1]))
+        options = by_name([*options, *of_environment(walked(trees[:1]))])
     lines = [lines_of(tree) for tree in trees]
     printed = [*metrics_of_loops(trees[0], modules), *metrics_of(lines[0])]
     saves = saves_of(trees[:1], options)
@@ -149,14 +144,17 @@ def _facts(trees: list[ast.Module], of_hydra: list[ScriptOption], above: str) ->
         saves=saves,
         again=_again(nodes, options),
         frameworks=frameworks,
-        unread=_unread(nodes),
-        stops=list(_stops(trees[0])),
+        unread=sorted(
+            name
+            for name in {*given_to(PARSERS, nodes)}
+            if name and name not in defined and not name.endswith("TrainingArguments")
+        ),
         distributed=any(name.startswith(DISTRIBUTED) for name in imported)
         and not any(called(call) == "spawn" for call in calls),
         given=_given(nodes, modules, parses=parses),
         hydra="hydra" in modules,
         logged=[PrintedMetric(name, "") for name in logged_by(calls) if "train" not in name],
-        above=above,
+        above="/".join([".."] * up),
     )
 
 
@@ -174,16 +172,6 @@ def _given(nodes: list[ast.AST], modules: set[str], *, parses: bool) -> list[str
         given += [f"--{name}" for name in ("do_train", "do_eval") if name in names]
         given += ["--eval_strategy=epoch", "--save_strategy=epoch"]
     return given
-
-
-def _roots(folder: Path) -> list[Path]:
-    """Return the script's folder, and those above it as far as its package or its project goes."""
-    above = [folder, *folder.parents[:MOST_FOLDERS]]
-    for place in above:
-        if any((place / name).exists() for name in OF_PROJECT):
-            return above[: above.index(place) + 1]
-    packages = takewhile(lambda place: (place / "__init__.py").is_file(), above)
-    return above[: len(list(packages)) + 1]
 
 
 def _reached(trees: list[ast.Module]) -> list[ast.Module]:
@@ -209,23 +197,6 @@ def _reached(trees: list[ast.Module]) -> list[ast.Module]:
 
 def _names(trees: Iterable[ast.AST]) -> set[str]:
     return {called(node) for node in walked(trees) if isinstance(node, ast.Name | ast.Attribute)}
-
-
-def _stops(script: ast.Module) -> Iterator[str]:
-    calls = calls_in(ast.walk(script))
-    for name, what in STOPS.items():
-        lines = sorted({call.lineno for call in calls if getattr(call.func, "id", "") == name})
-        if lines:
-            yield f"line {', '.join(map(str, lines))}: {what}"
-
-
-def _unread(nodes: list[ast.AST]) -> list[str]:
-    """Return the classes that a parser is made of and that are in none of these modules, but for
-    those whose options are known.
-    """
-    defined = {node.name for node in nodes if isinstance(node, DEFINITIONS)}
-    named = {*given_to(PARSERS, nodes)} - defined
-    return sorted(name for name in named if name and not name.endswith("TrainingArguments"))
 
 
 def _own_modules(
