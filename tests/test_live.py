@@ -18,14 +18,7 @@ from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import names_of
 from seerd.core.state import Instance
-from seerd.planner.model import (
-    ClusterFacts,
-    Limits,
-    MetricConstraint,
-    PolicyParams,
-    Problem,
-    Report,
-)
+from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.telling.live.board import Board, Recent, board_of
@@ -281,11 +274,6 @@ def test_a_report_that_breaks_a_constraint_is_not_the_best_so_far() -> None:
     assert not [line for line in recent(made).lines if line.endswith(", the best so far")]
 
 
-def test_reports_are_counted_per_second() -> None:
-    made = asha(100.0)
-    assert 0.2 < recent(made).rate(made.now) < 0.6, "4 trials that report every 10 s"
-
-
 # ------------------------------------------------------------ small parts
 
 
@@ -314,9 +302,7 @@ def test_sparklines(values: list[float | None], width: int, line: str) -> None:
 
 
 def test_a_trial_has_its_curve_and_says_where_its_history_and_its_log_are(rungs: Board) -> None:
-    points = tuple(Report(n, n, m) for n, m in ((1, 0.25), (2, None), (3, 0.75)))
-    values = {rungs.metrics[0]: [point.metric for point in points]}
-    row = replace(rungs.rows[0], points=points, values=values)
+    row = replace(rungs.rows[0], values={rungs.metrics[0]: [0.25, None, 0.75]})
     look = LiveLook(page="trial", cursor=row.id)
     shown = replace(rungs, rows=(row, *rungs.rows[1:]))
     lines = drawn(shown, look, (80, 30), TrialLife(log=()))
@@ -324,5 +310,5 @@ def test_a_trial_has_its_curve_and_says_where_its_history_and_its_log_are(rungs:
     assert lines[at + 1] == "▁ █"
     assert f"its history, and why: seerd replay rungs --trial {row.id}" in lines
     assert f"nothing printed yet that is here: seerd logs rungs {row.id}" in lines
-    begun = replace(row, points=(), values={})
+    begun = replace(row, values={})
     assert "accuracy by report  no report yet" in drawn(replace(rungs, rows=(begun,)), look)

@@ -159,10 +159,7 @@ def ordered(count: int, seed: int, signal: float) -> list[Ranked]:
     ]
     values = [signal * (math.log10(float(one["lr"])) / 4 + 1) + draw.random() for one in configs]
     order = sorted(range(count), key=lambda place: -values[place])
-    return [
-        Ranked(Trial(f"t{place}", configs[place], 0), values[place], at)
-        for at, place in enumerate(order, 1)
-    ]
+    return [Ranked(Trial(f"t{place}", configs[place], 0), values[place]) for place in order]
 
 
 @pytest.mark.parametrize("count", [10, 20, 60])

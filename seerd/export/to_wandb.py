@@ -46,8 +46,31 @@ class ToWandb(Tracker):
         last, settled = self._last.get(trial.name, -1), trial.became != "live"
         if last == SETTLED or (trial.reports <= int(last) and not settled):
             return
-        made = self._open.get(trial.name) or self._made(trial, run)
-        self._open[trial.name] = made
+        if trial.name not in self._open:
+            import wandb
+
+            facts = run.state.facts
+            quiet = wandb.Settings(
+                silent=True,
+                console="off",
+                disable_git=True,
+                disable_code=True,
+                x_disable_stats=True,
+                x_disable_meta=True,
+            )
+            self._open[trial.name] = wandb.init(
+                project=facts.name,
+                group=facts.run,
+                id=f"{facts.run}-{trial.name}",
+                name=trial.name,
+                config=plain(trial.config),
+                dir=self._folder,
+                mode=os.environ.get("WANDB_MODE") or "offline",  # type: ignore[arg-type]
+                resume="allow",
+                reinit="create_new",
+                settings=quiet,
+            )
+        made = self._open[trial.name]
         for report in values_of(run, trial.name, int(last)):
             made.log({**report.metrics, "_timestamp": report.at}, step=report.step)
         self._last[trial.name] = trial.reports
@@ -61,28 +84,3 @@ class ToWandb(Tracker):
         for made in self._open.values():
             made.finish()
         self._open.clear()
-
-    def _made(self, trial: Tracked, run: RunHistory) -> Any:
-        import wandb
-
-        facts = run.state.facts
-        quiet = wandb.Settings(
-            silent=True,
-            console="off",
-            disable_git=True,
-            disable_code=True,
-            x_disable_stats=True,
-            x_disable_meta=True,
-        )
-        return wandb.init(
-            project=facts.name,
-            group=facts.run,
-            id=f"{facts.run}-{trial.name}",
-            name=trial.name,
-            config=plain(trial.config),
-            dir=self._folder,
-            mode=os.environ.get("WANDB_MODE") or "offline",  # type: ignore[arg-type]
-            resume="allow",
-            reinit="create_new",
-            settings=quiet,
-        )

@@ -137,13 +137,16 @@ def held_gpu_s(attempts: Iterable[AttemptHistory], at_s: float) -> float:
 
 
 @dataclass(slots=True)
-class Attempts:
-    """All attempts of a run."""
+class KnownBefore:
+    """What earlier entries have shown, needed to explain what follows: attempts, and launches."""
 
     # every attempt, in the order in which they were ordered
     all: list[AttemptHistory] = field(default_factory=list)
     # trial -> its attempt that has not ended
     open: dict[str, AttemptHistory] = field(default_factory=dict)
+    # id of a launch -> when it was asked for, in seconds since the run began
+    asked_s: dict[str, float] = field(default_factory=dict)
+    planned: bool = False  # True: the policy has given a plan that stands
 
     def by_trial(self) -> dict[str, list[AttemptHistory]]:
         """Return the attempts of every trial that had one."""

@@ -297,7 +297,19 @@ def _attempt(attempt: Json, name: str) -> str:
 
 def moment_page(moment: Json, state: State) -> RenderableType:
     """Show what `replay --at --json` prints."""
-    parts = [wrapped(fill(MOMENT, moment)), Text(), *_money(moment, state), Text()]
+    price = f" ({format_money(moment['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
+    parts: list[RenderableType] = [wrapped(fill(MOMENT, moment)), Text()]
+    parts.append(wrapped(fill(SPENT, {**moment, "price": price})))
+    run = {"job": "", "metric": moment["metric"]["name"], "best": moment["best"]}
+    for job in moment.get("jobs", [run]):
+        if job["best"] is not None:
+            saved = {**job["best"], "job": job["job"], "name": job["metric"]}
+            parts.append(wrapped(fill(BEST, saved)))
+    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in moment["next"]]
+    if due:
+        due[0] = (due[0][0], f"{due[0][1]} (comes first)")
+        parts += [Text("next", style="bold"), grid(due)]
+    parts.append(Text())
     wanted = convert(moment["wanted"], tuple[model.Group, ...])
     parts += [wrapped(fill(WANTED, {**moment, "wanted": wanted})), _where(moment), Text()]
     if moment["waiting"]:
@@ -310,20 +322,6 @@ def moment_page(moment: Json, state: State) -> RenderableType:
         title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
         parts += _titled(title, [("", one["text"]) for one in moment["decided"]])
     return Group(*parts)
-
-
-def _money(moment: Json, state: State) -> Parts:
-    price = f" ({format_money(moment['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
-    yield wrapped(fill(SPENT, {**moment, "price": price}))
-    run = {"job": "", "metric": moment["metric"]["name"], "best": moment["best"]}
-    for job in moment.get("jobs", [run]):
-        if job["best"] is not None:
-            model = {**job["best"], "job": job["job"], "name": job["metric"]}
-            yield wrapped(fill(BEST, model))
-    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in moment["next"]]
-    if due:
-        first = (due[0][0], f"{due[0][1]} (comes first)")
-        yield from (Text("next", style="bold"), grid([first, *due[1:]]))
 
 
 def _where(moment: Json) -> RenderableType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from seerd.core import commands, events, verdicts
@@ -28,12 +28,12 @@ from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.explanations import (
-    Attempts,
     EndCause,
     Explanation,
     JobModel,
     Judgement,
     Kind,
+    KnownBefore,
     On,
     Then,
     gone_s,
@@ -62,16 +62,6 @@ THENS: dict[TrialPhase, Then] = {
     TrialPhase.ELIMINATED: "eliminated",
     TrialPhase.FAILED: "failed",
 }
-
-
-@dataclass(slots=True)
-class KnownBefore:
-    """What earlier entries have shown, needed to explain what follows."""
-
-    attempts: Attempts = field(default_factory=Attempts)  # all attempts so far
-    # id of a launch -> when it was asked for, in seconds since the run began
-    asked_s: dict[str, float] = field(default_factory=dict)
-    planned: bool = False  # True: the policy has given a plan that stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +123,6 @@ def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: Stat
     had = getattr(event, "instance", "") in fleet.instances
     step = Step(event, decided, known, state, ASKED, state.phase, had, fleet.live, {})
     yield from _happened(step)
-    if isinstance(event, events.TrialExited) and event.trial in state.trials:
-        trial = state.trials[event.trial]
-        if trial.held is None or trial.attempt != event.attempt:
-            saves = event.cause == "asked" and trial.stopped != "hard"
-            yield _ended(trial, event.attempt, step, saves=saves)
     for decision in decided:
         if not isinstance(decision, OF_ATTEMPTS):
             yield from _decided(decision, step)
@@ -189,7 +174,15 @@ def _happened(step: Step) -> Explanations:
             again = round(again_s, 3) if running and state.now < again_s < math.inf else None
             yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
         case events.InstanceNoticed():
-            yield from _noticed(event, step)
+            instance = state.fleet.instances.get(event.instance)
+            if instance is not None and instance.phase in GONE:
+                return
+            hinted = event.what == "rebalance" and not state.facts.cluster.hints_move
+            leaves = instance is not None and not hinted and event.what != "cold"
+            trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leaves else ()
+            about = {"notice": event.what, "detail": event.why, "by_s": event.by}
+            sure = event.what == "interruption"
+            yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)
         case events.InstanceShared() if event.instance in state.fleet.instances:
             yield step.tell("shared", event, "instance gpus", detail=event.why)
         case events.PublishFailed() if isinstance(step.asked, commands.Publish):
@@ -200,21 +193,8 @@ def _happened(step: Step) -> Explanations:
             yield step.tell(kind, event, keys)
 
 
-def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
-    instance = step.state.fleet.instances.get(event.instance)
-    if instance is not None and instance.phase in GONE:
-        return
-    hinted = event.what == "rebalance" and not step.state.facts.cluster.hints_move
-    stays = hinted or event.what == "cold"
-    leave = instance is not None and not stays
-    trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leave else ()
-    about = {"notice": event.what, "detail": event.why, "by_s": event.by}
-    sure = event.what == "interruption"
-    yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)
-
-
 def _ends(step: Step) -> Explanations:
-    event, attempts = step.event, step.known.attempts
+    event, attempts = step.event, step.known
     lost = [one.instance for one in step.decided if isinstance(one, verdicts.Gone)]
     for name in [event.instance] if isinstance(event, events.InstanceLost) and step.there else lost:
         ended_s, why = gone_s(name, step.state), step.state.fleet.instances[name].why
@@ -304,7 +284,7 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
                 gpus=trial.gpus,
                 until=trial.reached if one.why == "reached" else None,
             )
-            known.attempts.open[one.trial].stopped = stopped
+            known.open[one.trial].stopped = stopped
             yield stopped
         case commands.StartTrial():
             kept = step.state.trials[one.trial].checkpoints
@@ -313,7 +293,7 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             newest = one.checkpoints[0] if one.checkpoints else None
             since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
             started = step.tell("started", one, "trial attempt why", on=on, **since)
-            known.attempts.start(started)
+            known.start(started)
             yield started
         case commands.Publish():
             yield _chosen(one, step)

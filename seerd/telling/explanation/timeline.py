@@ -17,8 +17,8 @@ from seerd.planner.model import Group
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
-from seerd.telling.explanation.explanations import Attempts, Explanation
-from seerd.telling.explanation.reasons import KnownBefore, Step, explanations_of, says, wanted
+from seerd.telling.explanation.explanations import Explanation, KnownBefore
+from seerd.telling.explanation.reasons import Step, explanations_of, says, wanted
 
 Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 """Leads a state on by one event and its decisions."""
@@ -54,9 +54,9 @@ class Timeline:
     commands: int = 0  # how many commands were read
 
     @property
-    def attempts(self) -> Attempts:
+    def attempts(self) -> KnownBefore:
         """All attempts of the run."""
-        return self.known.attempts
+        return self.known
 
     @property
     def explanations(self) -> Iterator[Explanation]:

@@ -19,7 +19,7 @@ from seerd.core.metrics import (
     value_of,
 )
 from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
-from seerd.planner.model import Mode, Report, Stage
+from seerd.planner.model import Mode, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry
@@ -41,24 +41,21 @@ from seerd.telling.plain import BestSoFar, line_of
 from seerd.units import count, format_duration
 
 MOST_LINES = 60
-RATE_S = 10.0  # over how many seconds reports are counted
 
 
 class Recent:
-    """The latest events, and how often reports came."""
+    """The latest events."""
 
     def __init__(self) -> None:
         # the latest events in words, oldest first; of reports only those that are the best so far
         self.lines: deque[str] = deque(maxlen=MOST_LINES)
         self._best = BestSoFar()
-        self._reported_s: deque[float] = deque()
 
     def read(self, entries: Sequence[Entry], state: State) -> None:
         """Take what was just committed; `state` is that after it."""
         for entry in entries:
             event = entry.event
             if isinstance(event, TrialReported):
-                self._reported_s.append(event.at)
                 if self._best.beaten_by(event, state):
                     name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
                     report = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
@@ -66,12 +63,6 @@ class Recent:
                     self.lines.append(f"{event.at:7.1f}s  {printable(event.trial)} {best}")
             elif (line := line_of(event, state, entry.decided)) is not None:
                 self.lines.extend(line.splitlines())
-
-    def rate(self, now_s: float) -> float:
-        """Return how many reports came per second of late."""
-        while self._reported_s and self._reported_s[0] < now_s - RATE_S:
-            self._reported_s.popleft()
-        return len(self._reported_s) / max(1.0, min(RATE_S, now_s))
 
 
 OWN = "own metric"  # the metric by which trials are compared, where jobs have several
@@ -92,8 +83,8 @@ class TrialRow:
     on: str  # which GPUs these are
     bracket: int  # in which bracket it is compared, from 1
     reports: int
-    points: tuple[Report, ...]  # some of its reports, oldest first, the last one always
-    # metric -> what these reports had, None where it was not finite
+    # metric -> what its reports had, oldest first, None where it was not finite; of many reports
+    # only some, the last one always
     values: Mapping[str, Sequence[float | None]]
     saved: float | None  # metric of its best saved checkpoint, None if there is none
     metric: str  # name of what it is compared by
@@ -157,7 +148,6 @@ class Board:
     best: BestSaved | None
     rows: tuple[TrialRow, ...]
     machines: tuple[Instance, ...]  # copies of those that are asked for, ready or leaving
-    rate: float  # reports per second of late
     events: tuple[str, ...]  # the latest events in words, oldest first
     parameters: tuple[str, ...]  # hyperparameters, those first that vary
     jobs: tuple[JobLine, ...] = ()  # the jobs that share the run, empty if it is one job
@@ -210,7 +200,6 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
             for instance in state.fleet.instances.values()
             if instance.phase in (*PRESENT, *LIVE)
         ),
-        rate=recent.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
         events=tuple(recent.lines),
         parameters=tuple(
             sorted(
@@ -256,7 +245,6 @@ def _row(
         on=gpus_text(held[0].gpus) if len(held) == 1 else f"{gpus} GPUs" if held else "-",
         bracket=trial.bracket + 1,
         reports=trial.reports,
-        points=points,
         values=values,
         saved=best_saved(state, trial),
         metric=goal.metric,

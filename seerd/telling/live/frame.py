@@ -79,7 +79,13 @@ def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text
     """Give trials the rows that the rest leaves, and the latest events what trials leave."""
     roomy = room + 1 >= ROOMY
     gap = [Text()] if roomy else []
-    top = [_title(board, look), *_gauges(board, width)]
+    title = Text(f"{printable(board.run)}  ", style="bold")
+    if look.at_s is None:
+        title.append(board.doing, style="green" if board.running else "yellow")
+    else:
+        title.append(f"as it was at {format_duration(round(board.now_s, 1))}", "bold yellow")
+        title.append(f" ({board.doing})", "dim")
+    top = [title, *_gauges(board, width)]
     top += [_groups(board)] if roomy else []
     top += _models(board, MOST_JOBS if roomy else FEW_JOBS)
     machines = instances(board, width, max(1, room // 8))
@@ -91,18 +97,6 @@ def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text
 
 
 # ------------------------------------------------------------ the run
-
-
-def _title(board: Board, look: LiveLook) -> Text:
-    text = Text(f"{printable(board.run)}  ", style="bold")
-    if look.at_s is not None:
-        when = format_duration(round(board.now_s, 1))
-        text.append(f"as it was at {when}", style="bold yellow")
-        return text.append(f" ({board.doing})", style="dim")
-    text.append(board.doing, style="green" if board.running else "yellow")
-    if board.rate:
-        text.append(f"  {board.rate:.3g} reports/s", style="dim")
-    return text
 
 
 def _gauges(board: Board, width: int) -> list[Text]:

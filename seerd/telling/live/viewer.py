@@ -197,7 +197,10 @@ class JournalView:
         is_new = arrived and not (self.arrived and at_s == self._at_s)
         self._at_s, self.arrived = at_s, arrived
         if is_new or (viewer.due and not still):
-            viewer.show(lambda: self._board(at_s), "" if arrived else self._reading())
+            until_s = self._end_s() if at_s is None else at_s
+            share = self._player.state.now / until_s if until_s else 1.0
+            note = f"the journal is being read: {min(1.0, share):.0%}"
+            viewer.show(lambda: self._board(at_s), "" if arrived else note)
         acts = viewer.acts()
         for act in acts:
             viewer.look = replace(viewer.look, at_s=moved(viewer.look.at_s, act, self._end_s()))
@@ -225,11 +228,6 @@ class JournalView:
             gone = f"no process runs it: seerd resume {state.facts.run}"
             return replace(board, doing=gone, running=False)
         return board
-
-    def _reading(self) -> str:
-        until = self._end_s() if self._at_s is None else self._at_s
-        share = self._player.state.now / until if until else 1.0
-        return f"the journal is being read: {min(1.0, share):.0%}"
 
 
 def moved(at_s: float | None, act: Act, end_s: float) -> float | None:

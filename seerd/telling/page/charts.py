@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from seerd.core.lifecycle import TrialPhase
+from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State
 from seerd.planner.parameter import Parameter
 from seerd.telling.harmless import printable, scalar, value_text
@@ -39,10 +39,13 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
     """Draw which trial had which GPUs, `held`, with stages (SEER, figure 1)."""
     rows = sum(one.gpus for one in frame.state.fleet.instances.values())
     of = frame.time.of
-    ready = [
-        {"low": low, "high": high, "x": since / of, "x2": until / of}
-        for low, high, since, until in tables.ready_bars(frame.state)
-    ]
+    ready = []
+    for name, first in tables.rows_of_instances(frame.state).items():
+        one, now_s = frame.state.fleet.instances[name], frame.state.now
+        if one.ready_at is not None or one.phase is not InstancePhase.TERMINATED:
+            ended_s = now_s if one.ended_at is None else one.ended_at
+            times = {"x": (one.ready_at or 0.0) / of, "x2": ended_s / of}
+            ready.append({"low": first, "high": first + one.gpus, **times})
     bars = [
         {
             "low": bar.low,

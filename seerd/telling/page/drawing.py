@@ -17,7 +17,6 @@ from seerd.errors import UsageError
 from seerd.extras import installing
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import printable
-from seerd.telling.page import tables
 from seerd.telling.page.tables import TOP, Ranked
 
 Spec = dict[str, Any]
@@ -99,8 +98,12 @@ class Frame:
 
     def stages(self) -> list[Spec]:
         """Draw where stages began."""
-        found = tables.boundaries(self.timeline)[:MOST_STAGES]
-        rows = [{"x": at_s / self.time.of, "text": name} for at_s, name in found]
+        rows: list[Spec] = []
+        for chapter in self.timeline.chapters:
+            name = "end" if chapter.end else f"stage {(chapter.stage or 0) + 1}"
+            if not rows or rows[-1]["text"] != name:
+                rows.append({"x": chapter.start_s / self.time.of, "text": name})
+        rows = rows[:MOST_STAGES]
         x = self.time_axis("x")
         rule = {"type": "rule", "color": INK, "strokeDash": [3, 3], "opacity": 0.6}
         names = text(rows, {"x": x}, dx=3, dy=-4, y=0, fontSize=10)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.resources import files
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 from seerd.core.metrics import best_saved
@@ -19,12 +19,11 @@ from seerd.telling.diagnosis import diagnose
 from seerd.telling.explanation.sentences import at, metric_of, sentence, used
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import config_text, harmless, printable, value_text
-from seerd.telling.outcomes import TrialOutcome, jobs_of, jobs_table, outcome_text, outcomes
+from seerd.telling.outcomes import jobs_of, jobs_table, outcome_text, outcomes
 from seerd.telling.page import charts, tables
 from seerd.telling.page.drawing import Frame, Spec, beyond, svg
 from seerd.telling.page.importance import advice, costly, importances
 from seerd.telling.page.importance import caption as importance_caption
-from seerd.telling.page.tables import Ranked
 from seerd.telling.run_json import best
 from seerd.units import count, format_duration
 from seerd.version import VERSION
@@ -142,7 +141,24 @@ class JobReport:
         heads = ["place", "trial", self._goal.metric, *counts, *names]
         buttons = (f"<button>{escape(printable(name))}</button>" for name in heads)
         became = outcomes(self._state)
-        rows = (self._row(one, became[one.trial.id], names) for one in self._order[:MOST_ROWS])
+        rows = []
+        for place, one in enumerate(self._order[:MOST_ROWS], 1):
+            trial = one.trial
+            cells = [
+                _number(place),
+                _text(trial.id),
+                _number(one.metric),
+                _number(best_saved(self._state, trial)),
+                _number(trial.reports),
+                _number(trial.attempt),
+                _text(outcome_text(self._state, trial, became[trial.id])),
+            ]
+            for value in (trial.config.get(name) for name in names):
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                text = "" if value is None else value_text(value)
+                cells.append(_number(value) if is_number else _text(text))
+            kind = ' class="won"' if place == 1 and self._is_handed_back else ""
+            rows.append(f"<tr{kind}>{''.join(cells)}</tr>")
         left = len(self._order) - MOST_ROWS
         note = f'<p class="soft">{left} more are left out.</p>' * (left > 0)
         return f"{self._title('All trials')}{html_table(buttons, rows)}{note}"
@@ -182,25 +198,6 @@ class JobReport:
         )
         drawn.append(("slices", slices, charts.slices(frame, parameters)))
         return [Picture(self._name(name), caption, spec) for name, caption, spec in drawn]
-
-    def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
-        trial = one.trial
-        cells = [
-            _number(one.place),
-            _text(trial.id),
-            _number(one.metric),
-            _number(best_saved(self._state, trial)),
-            _number(trial.reports),
-            _number(trial.attempt),
-            _text(outcome_text(self._state, trial, outcome)),
-        ]
-        for name in names:
-            value = trial.config.get(name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            text = "" if value is None else value_text(value)
-            cells.append(_number(value) if is_number else _text(text))
-        kind = ' class="won"' if one.place == 1 and self._is_handed_back else ""
-        return f"<tr{kind}>{''.join(cells)}</tr>"
 
     @property
     def _is_handed_back(self) -> bool:
@@ -279,14 +276,9 @@ class RunReport:
         if state.facts.jobs:
             policy = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
         reported = sum(bool(trial.history) for trial in state.trials.values())
-        changes = []
-        for charge in state.ledger.charges():
-            changes += [(charge.since_s, charge.gpus), (charge.end_s(state.now), -charge.gpus)]
-        most_gpus = max(accumulate((gpus for _, gpus in sorted(changes)), initial=0))
         facts = {
             **used(state),
             "trials": f"{len(state.trials)}, {reported} with reports",
-            "most GPUs at once": str(most_gpus),
             "policy": policy,
         }
         rows = "".join(

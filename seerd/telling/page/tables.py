@@ -10,8 +10,7 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from seerd.core.lifecycle import InstancePhase
-from seerd.core.metrics import best_value
+from seerd.core.metrics import best_value, sign_of
 from seerd.core.state import State, Trial
 from seerd.planner.parameter import Parameter
 from seerd.planner.ranking import standing
@@ -30,7 +29,6 @@ class Ranked:
 
     trial: Trial
     metric: float | None  # its best finite metric; None: there is none
-    place: int  # 1 is the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +57,9 @@ class CurvePoint:
 
 def ranked(state: State, job: str | None = None) -> list[Ranked]:
     """Return trials, the best first; of all jobs (None) each one's best, then each one's second."""
-    if job is not None:
-        return _ranked(state, job)
-    together = zip_longest(*(_ranked(state, name) for name in state.jobs))
-    return [one for row in together for one in row if one is not None]
-
-
-def _ranked(state: State, job: str) -> list[Ranked]:
+    if job is None:
+        together = zip_longest(*(ranked(state, name) for name in state.jobs))
+        return [one for row in together for one in row if one is not None]
     published, mode = state.result.of_jobs.get(job), state.facts.goals[job].mode
     winner = published.incumbent.trial if published else ""
     tops = {
@@ -75,7 +69,7 @@ def _ranked(state: State, job: str) -> list[Ranked]:
         for trial in state.trials_of(job)
     }
     order = sorted(tops, key=lambda name: (name != winner, standing(name, tops[name], mode)))
-    return [Ranked(state.trials[name], tops[name], place) for place, name in enumerate(order, 1)]
+    return [Ranked(state.trials[name], tops[name]) for name in order]
 
 
 # ------------------------------------------------------------ GPUs over time
@@ -168,8 +162,7 @@ def best_so_far(state: State) -> list[tuple[float, float, float]]:
     )
     steps: list[tuple[float, float]] = []
     for at_s, metric in reports:
-        rank = standing("", metric, state.facts.mode)
-        if not steps or rank < standing("", steps[-1][1], state.facts.mode):
+        if not steps or sign_of(state.facts) * (metric - steps[-1][1]) > 0:
             steps.append((at_s, metric))
     billed = billed_gpu_s(state, [at_s for at_s, _ in steps])
     return [(at_s, gpu_s, metric) for (at_s, metric), gpu_s in zip(steps, billed, strict=True)]
@@ -242,23 +235,3 @@ def share_of(parameter: Parameter, config: Config) -> float | None:
     """Return where a configuration's value is between the ends, 0 to 1; None: it has none."""
     value = config.get(parameter.name)
     return None if value is None else parameter.share(value)
-
-
-def ready_bars(state: State) -> list[tuple[int, int, float, float]]:
-    """Return for each instance its rows, and since when and until when it was there."""
-    bars = []
-    for name, first in rows_of_instances(state).items():
-        one = state.fleet.instances[name]
-        if one.ready_at is not None or one.phase is not InstancePhase.TERMINATED:
-            ended_s = state.now if one.ended_at is None else one.ended_at
-            bars.append((first, first + one.gpus, one.ready_at or 0.0, ended_s))
-    return bars
-
-
-def boundaries(timeline: Timeline) -> list[tuple[float, str]]:
-    """Return when stages began, and what each is called; the end of the run too."""
-    starts = [
-        (chapter.start_s, "end" if chapter.end else f"stage {(chapter.stage or 0) + 1}")
-        for chapter in timeline.chapters
-    ]
-    return [now for before, now in pairwise([(0.0, ""), *starts]) if now[1] != before[1]]
