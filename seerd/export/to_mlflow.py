@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -87,6 +87,8 @@ class ToMlflow(Tracker):
 
     def add(self, trial: Tracked, run: RunHistory) -> None:
         """Add what is not there yet of a trial."""
+        from mlflow.entities import Metric
+
         if trial.name not in self._runs:
             tags = {RUN: run.state.facts.run, TRIAL: trial.name, "mlflow.parentRunId": self._parent}
             tags |= {JOB: job} if (job := job_of(trial.name)) else {}
@@ -101,23 +103,19 @@ class ToMlflow(Tracker):
         # What was logged with the same value before is left as it is.
         params, tags = _params(trial.config), {"seerd.state": trial.state, "seerd.why": trial.why}
         self._client.log_batch(id_, params=params, tags=_tags(tags))
-        metrics = self._metrics(trial.name, run)
+        last = dict(self._last[trial.name])
+        metrics = (
+            Metric(key, value, _milliseconds(report.at), report.step)
+            for report in values_of(run, trial.name, min(last.values(), default=-1))
+            for name, value in report.metrics.items()
+            if report.step > last.get(key := _key(name), -1)
+        )
         while some := list(islice(metrics, MOST_METRICS)):
             self._client.log_batch(id_, metrics=some)
             self._last[trial.name].update((one.key, one.step) for one in some)
         before = self._brought.get(trial.name)
         if before is None or before[-1] != trial.became:
             self._end(id_, STATUS[trial.became], trial.ended)
-
-    def _metrics(self, trial: str, run: RunHistory) -> Iterator[Any]:
-        from mlflow.entities import Metric
-
-        last = dict(self._last[trial])
-        for report in values_of(run, trial, min(last.values(), default=-1)):
-            for name, value in report.metrics.items():
-                key = _key(name)
-                if report.step > last.get(key, -1):
-                    yield Metric(key, value, _milliseconds(report.at), report.step)
 
     def conclude(self, run: RunHistory) -> None:
         """Write how the run stands, and whose models are the result."""

@@ -36,8 +36,18 @@ def diagnose(state: State) -> Diagnosis:
     if state.phase is not RunPhase.OVER:
         return Diagnosis("going-on", "there is no model yet")
     trials = tried(state)
+    if not trials and any(one.ready_at is not None for one in state.fleet.instances.values()):
+        late = ", since none is so shortly before the deadline; give it a longer --deadline"
+        why = f"no trial was started{late * (state.end.why == 'late')}"
+        return Diagnosis("not-tried", f"there is no model: {why}")
     if not trials:
-        return Diagnosis("not-tried", f"there is no model: {_not_tried(state)}")
+        slow = state.fleet.slow.items()
+        pending = "; ".join(f"on {name} since {since:.1f}s {why}" for name, (why, since) in slow)
+        why = (
+            "no trial was started, since no instance was ready before the run had to end"
+            f"{f': {pending}' if pending else ''}; give it a longer --deadline"
+        )
+        return Diagnosis("not-tried", f"there is no model: {why}")
     if without_gpu(state):
         waits = complaints_of(state)["waits"]
         return Diagnosis("no-gpu", f"nothing was trained, since no GPU became free: {waits}")
@@ -69,19 +79,6 @@ def hint_of(state: State, trial: Trial) -> str:
     return hint(trial.why, trial.tail, state.facts.run, tuple(trial.config))
 
 
-def _not_tried(state: State) -> str:
-    if any(instance.ready_at is not None for instance in state.fleet.instances.values()):
-        late = ", since none is so shortly before the deadline; give it a longer --deadline"
-        return f"no trial was started{late * (state.end.why == 'late')}"
-    slow = state.fleet.slow.items()
-    pending = "; ".join(f"on {name} since {since:.1f}s {why}" for name, (why, since) in slow)
-    return (
-        "no trial was started, since no instance was ready before the run had to end"
-        f"{f': {pending}' if pending else ''}; "
-        "give it a longer --deadline"
-    )
-
-
 def _of_crashes(state: State, trials: Sequence[Trial]) -> tuple[str, str] | None:
     blocked = [trial for trial in trials if trial.fault == "blocked" and not trial.history]
     if not all(trial in blocked or has_failed(trial) for trial in trials):
@@ -111,28 +108,24 @@ def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
         )
     reports = [report for trial in state.trials.values() for report in trial.history]
     if state.facts.constraints and all(report.metric is None for report in reports):
-        return "constraint", _violated(state)
+        parts = []
+        for one in state.facts.constraints:
+            values = [
+                value
+                for trial in state.trials.values()
+                for report in trial.history
+                if (value := value_of(state, trial, report, one.metric)) is not None
+            ]
+            nearest = (min if one.sign in ("<", "<=") else max)(values, default=None)
+            had = "nobody reported it" if nearest is None else f"the nearest had {nearest:.6g}"
+            parts.append(f"{one} ({had})")
+        return "constraint", (
+            f"no report met {' and '.join(parts)}; loosen metric.constraint, or bound in [space] "
+            "what it depends on"
+        )
     if not any(trial.checkpoints for trial in state.trials.values()):
         return "no-checkpoint", f"trials reported, and {_no_checkpoint(state)}"
     return "unknown", "no checkpoint with a finite metric could be handed back"
-
-
-def _violated(state: State) -> str:
-    parts = []
-    for one in state.facts.constraints:
-        values = [
-            value
-            for trial in state.trials.values()
-            for report in trial.history
-            if (value := value_of(state, trial, report, one.metric)) is not None
-        ]
-        nearest = (min if one.sign in ("<", "<=") else max)(values, default=None)
-        had = "nobody reported it" if nearest is None else f"the nearest had {nearest:.6g}"
-        parts.append(f"{one} ({had})")
-    return (
-        f"no report met {' and '.join(parts)}; loosen metric.constraint, or bound in [space] what "
-        "it depends on"
-    )
 
 
 def _no_checkpoint(state: State) -> str:

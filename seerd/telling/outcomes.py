@@ -14,7 +14,6 @@ from seerd.core.ledger import LOST
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.metrics import chosen, violations_of
 from seerd.core.state import Incumbent, State, Trial
-from seerd.core.verdicts import OverCause
 from seerd.planner.model import Compared, PlannedJob
 from seerd.planner.ranking import rank
 from seerd.planner.trial_ids import job_of
@@ -154,12 +153,9 @@ class ShownJob:
 
     facts: JobFacts  # what is decided about it
     planned: PlannedJob  # what its policy plans with
-    over: OverCause | None  # why it gets nothing any more, None while it does
-    detail: str  # `over` in words, if there is more to say; else empty
     stands: str  # how it stands, in words
     best: Incumbent | None  # its model that is handed back, or would be now; None: it has none
     trials: int
-    gpus: int  # how many GPUs its trials hold
     gpu_s: float  # GPU-seconds that are billed for it
 
 
@@ -176,12 +172,9 @@ def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:
         ShownJob(
             facts=facts,
             planned=planned,
-            over=state.jobs[facts.id].over,
-            detail=state.jobs[facts.id].detail,
             stands=_stands(state, facts.id),
             best=chosen(state, facts.id),
             trials=trials[facts.id],
-            gpus=state.jobs[facts.id].gpus,
             gpu_s=bill.of_jobs[facts.id],
         )
         for facts, planned in zip(state.facts.jobs, state.facts.problem.jobs, strict=True)

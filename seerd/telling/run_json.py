@@ -103,19 +103,20 @@ def shared(state: State, now_s: float) -> Json:
 
 def job_row(state: State, job: ShownJob) -> Json:
     """Make the row of one of the jobs that share the run."""
+    own = state.jobs[job.facts.id]
     return {
         "job": job.facts.id,
         "owner": job.facts.owner,
         "weight": job.planned.weight,
         "policy": job.planned.problem.params.name,
-        "over": job.over is not None,
-        "why": job.over,
-        "detail": job.detail,
+        "over": own.over is not None,
+        "why": own.over,
+        "detail": own.detail,
         "metric": job.facts.metric,
         "mode": job.facts.mode,
         "target": job.facts.target,
         "best": None if job.best is None else _model(state, job.best),
-        "gpus": job.gpus,
+        "gpus": own.gpus,
         **_billed(state, job.gpu_s),
         "trials": job.trials,
     }

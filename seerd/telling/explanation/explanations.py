@@ -54,8 +54,6 @@ EndCause = Literal[  # how an attempt ended
     "lease",  # its agent stopped it, since nobody had renewed the lease
     "silent",  # its script ended without a report
 ]
-Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
-"""What the end of an attempt meant for its trial."""
 
 
 class On(Struct, frozen=True, kw_only=True):

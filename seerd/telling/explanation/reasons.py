@@ -35,7 +35,6 @@ from seerd.telling.explanation.explanations import (
     Kind,
     KnownBefore,
     On,
-    Then,
     gone_s,
 )
 from seerd.telling.harmless import config_text
@@ -57,11 +56,7 @@ AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
 ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
 OF_ATTEMPTS = (commands.StartTrial, commands.StopTrial, commands.Publish, commands.Finish)
 ASKED = commands.AskPolicy(id="", why="clock")  # the question to the policy, where it is not known
-THENS: dict[TrialPhase, Then] = {
-    TrialPhase.FINISHED: "finished",
-    TrialPhase.ELIMINATED: "eliminated",
-    TrialPhase.FAILED: "failed",
-}
+SETTLED = (TrialPhase.FINISHED, TrialPhase.ELIMINATED, TrialPhase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +213,9 @@ def _ended(trial: Trial, attempt: int, step: Step, *, saves: bool) -> Explanatio
         trial=trial.id,
         attempt=attempt,
         how=how,
-        then=THENS.get(trial.phase, "restarts" if goes_on and trial.fault is not None else "waits"),
+        then=str(trial.phase)
+        if trial.phase in SETTLED
+        else ("restarts" if goes_on and trial.fault is not None else "waits"),
         detail=trial.why if explained and trial.phase is not TrialPhase.ELIMINATED else "",
         failures=trial.crashes,
         in_vain=trial.in_vain,

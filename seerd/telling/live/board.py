@@ -14,7 +14,6 @@ from seerd.core.limits import release_s
 from seerd.core.metrics import (
     best_saved,
     chosen,
-    metric_name,
     names_of,
     value_of,
 )
@@ -24,10 +23,11 @@ from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry
 from seerd.telling.explanation.sentences import STOPS, ending, gpus_text
-from seerd.telling.harmless import config_text, printable
+from seerd.telling.harmless import printable
 from seerd.telling.outcomes import (
     AT_REPORT,
     WHYS,
+    ShownJob,
     TrialOutcome,
     jobs_of,
     one_metric,
@@ -110,27 +110,6 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
-class BestSaved:
-    """The model that would be handed back now: that of the best saved checkpoint."""
-
-    trial: str
-    name: str  # name of its metric
-    metric: float
-    reports: int  # after how many reports it was saved
-    config: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobLine:
-    """One of the jobs that share the run."""
-
-    id: str
-    owner: str
-    stands: str  # how it stands, in words
-    best: BestSaved | None  # its best saved model, None if it has none
-
-
-@dataclass(frozen=True, slots=True)
 class Board:
     """A run at one moment."""
 
@@ -145,12 +124,12 @@ class Board:
     deadline_s: float
     stage: int  # index of the present stage, from 0
     stages: tuple[Stage, ...]  # all stages, empty if they were not recorded
-    best: BestSaved | None
+    best: Incumbent | None  # its best saved model
     rows: tuple[TrialRow, ...]
     machines: tuple[Instance, ...]  # copies of those that are asked for, ready or leaving
     events: tuple[str, ...]  # the latest events in words, oldest first
     parameters: tuple[str, ...]  # hyperparameters, those first that vary
-    jobs: tuple[JobLine, ...] = ()  # the jobs that share the run, empty if it is one job
+    jobs: tuple[ShownJob, ...] = ()  # the jobs that share the run, empty if it is one job
 
     @property
     def brackets(self) -> bool:
@@ -190,7 +169,7 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         deadline_s=state.facts.problem.limits.deadline_s,
         stage=state.plan.stage,
         stages=state.outline.stages,
-        best=_saved(state, chosen(state)),
+        best=chosen(state),
         rows=tuple(
             replace(_row(state, one, became.get(one.id), place, names), turn=turn)
             for place, (turn, one) in enumerate(ordered)
@@ -207,10 +186,7 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
                 key=lambda name: len({config.get(name) for config in configs}) < 2,
             )
         ),
-        jobs=tuple(
-            JobLine(job.facts.id, job.facts.owner, job.stands, _saved(state, job.best))
-            for job in jobs_of(state, now_s)
-        ),
+        jobs=tuple(jobs_of(state, now_s)),
     )
 
 
@@ -267,14 +243,6 @@ def _gauges(state: State, now_s: float) -> list[Gauge]:
         text = f"${book.usd(spent):.2f} of ${usd:g}"
         gauges.append(Gauge("cost", book.usd(spent) / usd, book.usd(committed) / usd, text))
     return gauges
-
-
-def _saved(state: State, best: Incumbent | None) -> BestSaved | None:
-    if best is None:
-        return None
-    config = config_text(state.trials[best.trial].config)
-    name = metric_name(state, best)
-    return BestSaved(best.trial, name, best.metric, best.checkpoint.reports, config)
 
 
 WORDS = {

@@ -11,11 +11,11 @@ from textwrap import wrap
 from rich.text import Text
 
 from seerd.core.lifecycle import InstancePhase
-from seerd.core.state import Instance
+from seerd.core.state import Incumbent, Instance
 from seerd.planner.model import Stage
 from seerd.telling.explanation.sentences import gpus_text
-from seerd.telling.harmless import printable
-from seerd.telling.live.board import BestSaved, Board
+from seerd.telling.harmless import config_text, printable
+from seerd.telling.live.board import Board
 from seerd.telling.live.look import LiveLook
 from seerd.telling.live.table import table
 from seerd.telling.live.trial_page import TrialLife, trial_lines
@@ -146,21 +146,22 @@ def _groups(board: Board) -> Text:
 def _models(board: Board, most: int) -> list[Text]:
     """Write the best model, or how each of the first jobs stands, with its best model."""
     if not board.jobs:
-        return [_model(Text(f"{'best saved':<{LABEL}}"), board.best)]
+        return [_model(Text(f"{'best saved':<{LABEL}}"), board, board.best)]
     lines = []
     for job in board.jobs[:most]:
-        owner = f", for {printable(job.owner)}" if job.owner else ""
-        text = Text(f"{job.id[: LABEL - 1]:<{LABEL}}", style="bold")
-        lines.append(_model(text.append(f"{job.stands}{owner}; ", "not bold"), job.best))
+        owner = f", for {printable(job.facts.owner)}" if job.facts.owner else ""
+        text = Text(f"{job.facts.id[: LABEL - 1]:<{LABEL}}", style="bold")
+        lines.append(_model(text.append(f"{job.stands}{owner}; ", "not bold"), board, job.best))
     left = len(board.jobs) - len(lines)
     return lines + [Text(f"{'':<{LABEL}}and {left} more: seerd show {board.run}")] * (left > 0)
 
 
-def _model(text: Text, best: BestSaved | None) -> Text:
-    if best is None:
+def _model(text: Text, board: Board, best: Incumbent | None) -> Text:
+    row = None if best is None else board.row(best.trial)
+    if best is None or row is None:
         return text.append("no model yet", style="dim")
-    text.append(f"{best.trial} {printable(best.name)} {best.metric:.5g}", style="bold cyan")
-    return text.append(f" after report {best.reports}  {best.config}")
+    text.append(f"{best.trial} {printable(row.metric)} {best.metric:.5g}", style="bold cyan")
+    return text.append(f" after report {best.checkpoint.reports}  {config_text(row.config)}")
 
 
 # ------------------------------------------------------------ instances

@@ -64,7 +64,15 @@ class Terminal:
         """Open the screen if this process is in the foreground; return whether it is open."""
         front = _in_front(self._out)
         if front and not self._open:
-            self._open_it()
+            if self.input is not None:
+                with contextlib.suppress(OSError, termios.error):
+                    modes = termios.tcgetattr(self.input)
+                    if modes[3] & termios.ICANON:  # else it is as this process has left it
+                        self._before = modes
+                    tty.setcbreak(self.input, termios.TCSANOW)
+            self._open, self._lines = True, []
+            self._turns += 1
+            self._write(OPEN)
         elif not front:
             self._open = False  # another process has the terminal
         return self._open
@@ -134,17 +142,6 @@ class Terminal:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self.input, termios.TCSANOW, self._before)
         self._write(CLOSE)  # last: who sees it may have the view open the screen again at once
-
-    def _open_it(self) -> None:
-        if self.input is not None:
-            with contextlib.suppress(OSError, termios.error):
-                modes = termios.tcgetattr(self.input)
-                if modes[3] & termios.ICANON:  # else it is as this process has left it
-                    self._before = modes
-                tty.setcbreak(self.input, termios.TCSANOW)
-        self._open, self._lines = True, []
-        self._turns += 1
-        self._write(OPEN)
 
     def _write(self, data: bytes) -> bool:
         """Write what the terminal takes soon; return whether that was all."""
