@@ -166,7 +166,7 @@ def test_a_run_is_shown_as_it_stood(tmp_path: Path) -> None:
             assert seen.get("t0001", 0) == sum(report.at_s <= at_s for report in history)
         assert player.advance(None, 60.0)
         assert board_of(player.state, player.state.now, player.recent).rows == end.rows
-        life = player.life("t1")
+        life = player.life("t0001")
         assert life is not None
         assert life["trial"] == "t0001"
         shown = drawn(end, LiveLook(page="trial", cursor="t0001"), (100, 60), TrialLife(life))

@@ -163,30 +163,28 @@ def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
         return "unreadable-output", why
     if state.end.status == "interrupted":
         return "interrupted", "the run was interrupted before the first report"
-    cause, text = _no_report(state, trials)
-    signs = [complaints[what] for what in GOES_ON if complaints.get(what)]
-    return cause, ". ".join([*signs, text[0].upper() + text[1:] if signs else text])
-
-
-def _no_report(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
     ran, name = in_words(state.now - (state.signs.tried_s or 0.0)), state.facts.metric
+    cause = "no-report"
+    text = (
+        f"trials trained, and in {ran} none reported. If the script does not call "
+        f"trial.report({name}=...) in its loop, it must; if a unit of work takes longer than that, "
+        "report more often, or give the run a longer --deadline (seerd profile SPEC measures how "
+        "long a report takes)"
+    )
     if pattern := state.facts.patterns.get(name):
-        return "no-report", (
+        text = (
             f"in {ran} no line that trials printed matched train.report {pattern!r}: `seerd logs "
             f"{state.facts.run}` shows what they print; the first group is the number ({SCRIPTS}). "
             "Or no epoch was over by then"
         )
-    if not any(trial.trained for trial in trials):
-        return "no-running", (
+    elif not any(trial.trained for trial in trials):
+        cause = "no-running"
+        text = (
             f"in {ran} no trial came to trial.running() or reported. If the script calls neither, "
             f"it must: trial = seerd.trial(), and trial.report({name}=...) in `while "
             "trial.running():`; or train.report reads the numbers that it prints. If it does, its "
             "start takes longer than the run: give it a longer --deadline (seerd profile SPEC "
             "measures the start)"
         )
-    return "no-report", (
-        f"trials trained, and in {ran} none reported. If the script does not call "
-        f"trial.report({name}=...) in its loop, it must; if a unit of work takes longer than that, "
-        "report more often, or give the run a longer --deadline (seerd profile SPEC measures how "
-        "long a report takes)"
-    )
+    signs = [complaints[what] for what in GOES_ON if complaints.get(what)]
+    return cause, ". ".join([*signs, text[0].upper() + text[1:] if signs else text])

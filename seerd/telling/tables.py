@@ -165,7 +165,17 @@ def plan_view(plan: Json) -> RenderableType:
         ]
         heads = ["configurations", *(f">{printable(name)}" for name in names)]
         parts += [Text(), table_of(heads, rows)]
-    parts += [Text(), *_others(plan["others"])] if plan["others"] else []
+    rows, reasons = [], []  # what the same limits give under each other policy
+    for other in plan["others"]:
+        if "impossible" in other:
+            rows.append([other["policy"], *["-"] * 5])
+            reasons.append(Text(f"{other['policy']}: {other['impossible']}"))
+        else:
+            counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
+            figures = (other["gpu_min"], other["forecast"]["gpu_min"]["p95"])
+            rows.append([other["policy"], *counts, *(f"{figure:.1f}" for figure in figures)])
+    heads = ["other policies", ">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95"]
+    parts += [Text(), table_of(heads, rows), *reasons] if rows else []
     return Group(*parts)
 
 
@@ -185,21 +195,6 @@ def _bill(plan: Json) -> Table:
         usd = figures("usd", "usd", "cost_usd")
         rows.append(["money", *("" if dollars is None else f"${dollars:.2f}" for dollars in usd)])
     return table_of(("", ">ideal", ">billed p50", ">billed p95", ">limit"), rows)
-
-
-def _others(others: list[Json]) -> list[RenderableType]:
-    """Draw what the same limits give under each other policy, and why some have no plan."""
-    rows, reasons = [], []
-    for other in others:
-        if "impossible" in other:
-            rows.append([other["policy"], *["-"] * 5])
-            reasons.append(Text(f"{other['policy']}: {other['impossible']}"))
-        else:
-            counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
-            figures = (other["gpu_min"], other["forecast"]["gpu_min"]["p95"])
-            rows.append([other["policy"], *counts, *(f"{figure:.1f}" for figure in figures)])
-    heads = ("other policies", ">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
-    return [table_of(heads, rows), *reasons]
 
 
 TIMES = (

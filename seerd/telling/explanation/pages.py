@@ -141,10 +141,8 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
             if best:  # of many without a finite metric none is best
                 yield _judged(best, metric_of(judged[0], state.facts))
         if len(judged) > MOST_JUDGED:
-            counts = Counter(one.verdict.replace("-", " ") for one in judged)
-            stood = ", ".join(f"{verdict}: {number}" for verdict, number in counts.items())
-            shown = f"the best {len(best)} of {len(judged)} comparisons ({stood})"
-            yield grid([("", f"{shown}; --json has all")])
+            shown = f"the best {len(best)} of {len(judged)} comparisons; --json has all"
+            yield grid([("", shown)])
     rest = [one for one in explanations if one is not first]
     yield grid(list(lines_of(rest, named)))
     started = [one.attempt for one in rest if one.kind == "started"]

@@ -197,33 +197,26 @@ def _ends(step: Step) -> Explanations:
         yield step.tell("lost", trials=attempts.on(name), **about)
     for attempt in attempts.leave(event, step.state):
         stopped, trial = attempt.stopped, step.state.trials[attempt.started.trial]
-        saves = stopped is not None and stopped.saves
-        attempt.ended = _ended(trial, attempt.started.attempt, step, saves=saves)
+        how = _end_cause(trial, event, saves=stopped is not None and stopped.saves)
+        goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
+        then = "restarts" if goes_on and trial.fault is not None else "waits"
+        explained = how in ("crashed", "blocked", "refused", "lost", "silent")
+        attempt.ended = step.tell(
+            "ended",
+            trial=trial.id,
+            attempt=attempt.started.attempt,
+            how=how,
+            then=str(trial.phase) if trial.phase in SETTLED else then,
+            detail=trial.why if explained and trial.phase is not TrialPhase.ELIMINATED else "",
+            failures=trial.crashes,
+            in_vain=trial.in_vain,
+            most_failures=step.state.rules.max_crashes,
+            losses=trial.losses,
+            reports=trial.reports,
+            kept=trial.checkpoints[0].reports if trial.checkpoints else None,
+        )
         del attempts.open[trial.id]
         yield attempt.ended
-
-
-def _ended(trial: Trial, attempt: int, step: Step, *, saves: bool) -> Explanation:
-    """Explain the end of an attempt; `saves`: it was asked to save and exit."""
-    how = _end_cause(trial, step.event, saves=saves)
-    goes_on = trial.gpus > 0 or trial.attempt > attempt
-    explained = how in ("crashed", "blocked", "refused", "lost", "silent")
-    return step.tell(
-        "ended",
-        trial=trial.id,
-        attempt=attempt,
-        how=how,
-        then=str(trial.phase)
-        if trial.phase in SETTLED
-        else ("restarts" if goes_on and trial.fault is not None else "waits"),
-        detail=trial.why if explained and trial.phase is not TrialPhase.ELIMINATED else "",
-        failures=trial.crashes,
-        in_vain=trial.in_vain,
-        most_failures=step.state.rules.max_crashes,
-        losses=trial.losses,
-        reports=trial.reports,
-        kept=trial.checkpoints[0].reports if trial.checkpoints else None,
-    )
 
 
 def _end_cause(trial: Trial, event: AnyEvent, *, saves: bool) -> EndCause:

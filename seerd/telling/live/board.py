@@ -117,7 +117,6 @@ class Board:
     now_s: float  # the moment, in seconds since the run began
     doing: str  # what it does, in words
     running: bool  # True: trials may train
-    mode: Mode | None  # whether more or less of a trial's metric is better; None: jobs differ
     # names of all metrics; first that by which trials are compared, `OWN` where jobs have several
     metrics: tuple[str, ...]
     gauges: tuple[Gauge, ...]
@@ -145,7 +144,7 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
     """Take a snapshot of a run; a moment after its end is its end."""
     now_s = min(now_s, state.now) if state.finished else now_s
     goals = state.facts.goals.values()
-    own, modes = {goal.metric for goal in goals}, {goal.mode for goal in goals}
+    own = {goal.metric for goal in goals}
     names = (one_metric(state) or OWN, *(name for name in names_of(state) if name not in own))
     configs = [trial.config for trial in state.trials.values()]
     by_job = (sorted(its, key=_is_out) for its in ranked_by_job(state))
@@ -163,7 +162,6 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         now_s=now_s,
         doing=doing,
         running=state.phase is RunPhase.RUNNING,
-        mode=state.facts.mode if len(modes) == 1 else None,
         metrics=names,
         gauges=tuple(_gauges(state, now_s)),
         deadline_s=state.facts.problem.limits.deadline_s,

@@ -29,7 +29,6 @@ COLOURS = {
 MARK = "›"
 REPORT = re.compile(r"\breport(?= \d)")
 WIDEST, WIDEST_METRIC = 12, 16
-WANTED = {"max": "more is better", "min": "less is better"}
 LEAST_WHY, ENOUGH_WHY, MOST_WHY = 20, 26, 34
 
 
@@ -51,7 +50,7 @@ def table(board: Board, look: LiveLook, width: int, height: int) -> list[Text]:
     place = at_cursor(rows, look)
     top = top_of(place, look, len(rows), shown)
     part = rows[top : top + shown]
-    caption = _caption(board, look, rows, top, len(part), width)
+    caption = _caption(board, look, rows, top, len(part))
     if not part:
         return [caption, Text("no trial has that in its row" if look.filter else "")]
     columns, wide = _fitting(board, look, part, width)
@@ -68,17 +67,12 @@ def table(board: Board, look: LiveLook, width: int, height: int) -> list[Text]:
     return [caption, *lines]
 
 
-def _caption(
-    board: Board, look: LiveLook, rows: Sequence[TrialRow], top: int, shown: int, width: int
-) -> Text:
+def _caption(board: Board, look: LiveLook, rows: Sequence[TrialRow], top: int, shown: int) -> Text:
     name = look.metric_of(board)
-    wanted = WANTED.get(board.mode or "", "each job's best first")
     of = f"of {len(rows)}" + (f" (of {len(board.rows)} in all)" if look.filter else "")
     text = Text(f"trials {top + 1 if rows else 0}-{top + shown} {of}", style="bold")
     by = f"last {name}" if look.sort == "last" else look.sort
     text.append(f", by {printable(by)}{', reversed' if look.reverse else ''}", style="bold")
-    if look.sort in ("last", "saved") and name == board.metrics[0] and width >= 100:
-        text.append(f" ({wanted})", style="dim")
     if look.filter and not look.typing:
         text.append(f", with {look.filter!r}", style="yellow")
     if shown < len(board.rows):

@@ -19,7 +19,6 @@ from rich.console import Console, Group
 
 from seerd.clock import RunClock
 from seerd.core.state import State
-from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
@@ -279,10 +278,8 @@ class Player:
 
     def life(self, trial: str) -> Json | None:
         """Return what `replay --trial --json` prints at this moment; None: no such trial yet."""
-        for one in self.state.trials.values():
-            if same_trial(one.id, trial):
-                return trial_json(one, self.timeline, self.state)
-        return None
+        one = self.state.trials.get(trial)
+        return None if one is None else trial_json(one, self.timeline, self.state)
 
     def _begin(self) -> None:
         self.state, self._entries = begin(self._journal)
