@@ -56,7 +56,7 @@ ANSWERING = (
     Mutant(
         "who has trained without a report is said not to have begun",
         TOLD,
-        "diagnosis._no_report",
+        "diagnosis._of_silence",
         "not any(trial.trained for trial in trials)",
         "True",
         (ALIKE,),
