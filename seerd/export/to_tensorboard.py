@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,15 @@ def _opened(path: Path, trial: Tracked) -> int:
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
     content = path.read_bytes() if path.exists() else b""
-    whole = list(_records(content))
-    size = sum(len(record) + HEAD + TAIL for record in whole)
+    # The records that are whole (github.com/tensorflow/tensorboard, `record_writer.py`).
+    whole, size = [], 0
+    while size + HEAD <= len(content):
+        (length,) = struct.unpack_from("<Q", content, size)
+        end = size + HEAD + length + TAIL
+        if end > len(content):
+            break
+        whole.append(content[size + HEAD : size + HEAD + length])
+        size = end
     if size != len(content):
         with path.open("r+b") as file:
             file.truncate(size)
@@ -74,15 +80,3 @@ def _append(path: Path, events: list[Any]) -> None:
         writer = RecordWriter(file)
         for event in events:
             writer.write(event.SerializeToString())
-
-
-def _records(content: bytes) -> Iterator[bytes]:
-    """Yield the records that are whole (github.com/tensorflow/tensorboard, `record_writer.py`)."""
-    at = 0
-    while at + HEAD <= len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        end = at + HEAD + length + TAIL
-        if end > len(content):
-            return
-        yield content[at + HEAD : at + HEAD + length]
-        at = end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -167,31 +166,22 @@ def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:
     if not state.facts.jobs:
         return []
     bill = bill_of(state, state.now if now_s is None else now_s)
-    trials = Counter(map(job_of, state.trials))
-    return [
-        ShownJob(
-            facts=facts,
-            planned=planned,
-            stands=_stands(state, facts.id),
-            best=chosen(state, facts.id),
-            trials=trials[facts.id],
-            gpu_s=bill.of_jobs[facts.id],
-        )
-        for facts, planned in zip(state.facts.jobs, state.facts.problem.jobs, strict=True)
-    ]
-
-
-def _stands(state: State, name: str) -> str:
-    job = state.jobs[name]
-    if job.over is not None:
-        return f"over{REASONS['job-over'][job.over].partition('[')[0]}"
-    if how := ending(state):
-        return f"to the run's end: {how}"
-    if job.gpus:
-        return f"has {count(job.gpus, 'GPU')}"
-    own = state.trials_of(name)
-    ended = bool(own) and all(trial.status != "live" for trial in own)
-    return "all its trials have ended" if ended else "waits for GPUs"
+    jobs = []
+    for facts, planned in zip(state.facts.jobs, state.facts.problem.jobs, strict=True):
+        job, own = state.jobs[facts.id], state.trials_of(facts.id)
+        if job.over is not None:
+            stands = f"over{REASONS['job-over'][job.over].partition('[')[0]}"
+        elif how := ending(state):
+            stands = f"to the run's end: {how}"
+        elif job.gpus:
+            stands = f"has {count(job.gpus, 'GPU')}"
+        elif own and all(trial.status != "live" for trial in own):
+            stands = "all its trials have ended"
+        else:
+            stands = "waits for GPUs"
+        best, gpu_s = chosen(state, facts.id), bill.of_jobs[facts.id]
+        jobs.append(ShownJob(facts, planned, stands, best, len(own), gpu_s))
+    return jobs
 
 
 def jobs_table(state: State, jobs: Sequence[ShownJob]) -> list[list[str]]:

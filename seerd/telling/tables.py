@@ -25,30 +25,28 @@ def runs_table(rows: list[Json]) -> RenderableType:
         return Text("no runs yet; start one with: seerd run SPEC")
     head = ["run", "began", "status", ">trials", "metric", ">best", "time", "GPU time"]
     head += ["money"] if any(row["usd"] for row in rows) else []
-    cells = (_run_cells(row)[: len(head)] for row in rows)
-    unreadable = [row for row in rows if row["status"] == "unreadable"]
-    notes = (Text(f"{row['run']}: {row['why']}") for row in unreadable)
-    return Group(table_of(head, cells), *notes)
-
-
-def _run_cells(row: Json) -> list[str]:
-    if row["status"] == "unreadable":
-        return [row["run"], "-", row["status"], *["-"] * 6]
-    began = datetime.fromisoformat(row["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
-    best, jobs = row["best"], row.get("jobs", ())
-    metric = row["metric"]["name"]
-    if jobs:  # each has a metric of its own
-        metric, best = f"({count(len(jobs), 'job')})", None
-    cells = [row["run"], began, row["status"], str(row["trials"]), metric]
-    cells += [f"{best['metric']:.6g}" if best else "-"]
-    spent = format_gpu_time(round(row["gpu_min"], 2) * 60).removesuffix("gpu-min")
-    limit = "" if row["cost_usd"] is None else f" of {format_money(row['cost_usd'])}"
-    return [
-        *cells,
-        f"{format_duration(round(row['elapsed_s']))} of {format_duration(row['deadline_s'])}",
-        f"{spent} of {format_gpu_time(row['budget_gpu_min'] * 60)}",
-        "-" if row["usd"] is None else f"{format_money(row['usd'])}{limit}",
-    ]
+    lines, notes = [], []
+    for row in rows:
+        if row["status"] == "unreadable":
+            lines.append([row["run"], "-", row["status"], *["-"] * 6][: len(head)])
+            notes.append(Text(f"{row['run']}: {row['why']}"))
+            continue
+        began = datetime.fromisoformat(row["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
+        best, jobs = row["best"], row.get("jobs", ())
+        metric = row["metric"]["name"]
+        if jobs:  # each has a metric of its own
+            metric, best = f"({count(len(jobs), 'job')})", None
+        cells = [row["run"], began, row["status"], str(row["trials"]), metric]
+        spent = format_gpu_time(round(row["gpu_min"], 2) * 60).removesuffix("gpu-min")
+        limit = "" if row["cost_usd"] is None else f" of {format_money(row['cost_usd'])}"
+        cells += [
+            f"{best['metric']:.6g}" if best else "-",
+            f"{format_duration(round(row['elapsed_s']))} of {format_duration(row['deadline_s'])}",
+            f"{spent} of {format_gpu_time(row['budget_gpu_min'] * 60)}",
+            "-" if row["usd"] is None else f"{format_money(row['usd'])}{limit}",
+        ]
+        lines.append(cells[: len(head)])
+    return Group(table_of(head, lines), *notes)
 
 
 def ledger_table(ledger: Json) -> RenderableType:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import structs
 
-from seerd.core.commands import AnyCommand
 from seerd.core.events import Objective
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
@@ -240,6 +239,12 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     decided = [one for one in timeline.explanations if one.decided]
     book, budget = state.ledger, budget_gpu_s(state)
     spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
+    under_way = []
+    for command in state.under_way.values():
+        kind, event = str(type(command).__struct_config__.tag), int(command.id.partition(".")[0])
+        facts = {**structs.asdict(command), "nodes": getattr(command, "nodes", ())}
+        row = {"command": command.id, "event": event, "kind": kind}
+        under_way.append({**row, "text": fill(UNDER_WAY[kind], facts)})
     return {
         "run": state.facts.run,
         "metric": _metric(state.facts),
@@ -289,7 +294,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "committed_usd": round(book.usd(committed), 4),
         "gpus_billed": sum(charge.gpus for charge in book.open.values()),
         "next": _next(state),
-        "under_way": [_under_way(command) for command in state.under_way.values()],
+        "under_way": under_way,
         "best": best(state),
         **shared(state, at_s),
         "decided": explanations_json(
@@ -312,11 +317,3 @@ def _next(state: State) -> list[Json]:
             due += [(fleet.launch_at, "launch")]
     finite = sorted((at_s, what) for at_s, what in due if at_s is not None and math.isfinite(at_s))
     return [{"what": what, "at_s": round(at_s, 3)} for at_s, what in finite]
-
-
-def _under_way(command: AnyCommand) -> Json:
-    kind = str(type(command).__struct_config__.tag)
-    event = int(command.id.partition(".")[0])
-    facts = {**structs.asdict(command), "nodes": getattr(command, "nodes", ())}
-    text = fill(UNDER_WAY[kind], facts)
-    return {"command": command.id, "event": event, "kind": kind, "text": text}

@@ -309,20 +309,6 @@ def moment_page(moment: Json, state: State) -> RenderableType:
         parts += [Text("next", style="bold"), grid(due)]
     parts.append(Text())
     wanted = convert(moment["wanted"], tuple[model.Group, ...])
-    parts += [wrapped(fill(WANTED, {**moment, "wanted": wanted})), _where(moment), Text()]
-    if moment["waiting"]:
-        waiting = names([f"{one['trial']} ({one['gpus']})" for one in moment["waiting"]])
-        parts.append(wrapped(f"waiting for GPUs: {waiting}"))
-    under_way = [("", one["text"]) for one in moment["under_way"] if one["kind"] != "set-timer"]
-    parts += _titled("under way", under_way)
-    if moment["decided"]:
-        last = moment["decided"][0]
-        title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
-        parts += _titled(title, [("", one["text"]) for one in moment["decided"]])
-    return Group(*parts)
-
-
-def _where(moment: Json) -> RenderableType:
     table = plain_table("  instance", "state", "GPUs", "what runs there")
     table.columns[-1].no_wrap = False
     for instance in moment["instances"]:
@@ -335,4 +321,15 @@ def _where(moment: Json) -> RenderableType:
         cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy} of {gpus}")
         row = [fill(cell, instance) for cell in cells]
         table.add_row(*row, ", ".join(here) or "nothing")
-    return table if moment["instances"] else Text("  no instance")
+    where = table if moment["instances"] else Text("  no instance")
+    parts += [wrapped(fill(WANTED, {**moment, "wanted": wanted})), where, Text()]
+    if moment["waiting"]:
+        waiting = names([f"{one['trial']} ({one['gpus']})" for one in moment["waiting"]])
+        parts.append(wrapped(f"waiting for GPUs: {waiting}"))
+    under_way = [("", one["text"]) for one in moment["under_way"] if one["kind"] != "set-timer"]
+    parts += _titled("under way", under_way)
+    if moment["decided"]:
+        last = moment["decided"][0]
+        title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
+        parts += _titled(title, [("", one["text"]) for one in moment["decided"]])
+    return Group(*parts)

@@ -288,7 +288,18 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case commands.Publish():
             yield _chosen(one, step)
         case commands.Finish():
-            yield _over(one, step)
+            result = step.state.result
+            model = result.published and result.published.incumbent
+            path = result.published and result.published.path
+            of_jobs = ((job, result.of_jobs.get(job)) for job in step.state.jobs)
+            models = tuple(
+                JobModel(job=job, trial=m.incumbent.trial, metric=m.incumbent.metric, path=m.path)
+                for job, m in of_jobs
+                if m is not None
+            )
+            shared = {"models": models} if step.state.facts.jobs else {}
+            found = {"metric": model and model.metric, "path": path, "trial": model and model.trial}
+            yield step.tell("over", one, "status", **found, **shared)
         case _ if type(one) in AS_RECORDED:
             kind, keys = AS_RECORDED[type(one)]
             yield step.tell(kind, one, keys)
@@ -400,17 +411,3 @@ def _chosen(command: commands.Publish, step: Step) -> Explanation:
         better_unsaved=unsaved and unsaved[0],
         better_unsaved_metric=unsaved and unsaved[1],
     )
-
-
-def _over(command: commands.Finish, step: Step) -> Explanation:
-    published = step.state.result.published
-    best = published and published.incumbent
-    about: dict[str, Any] = {"path": published and published.path, "trial": best and best.trial}
-    if step.state.facts.jobs:
-        of_jobs = step.state.result.of_jobs
-        models = ((job, of_jobs[job]) for job in step.state.jobs if job in of_jobs)
-        about["models"] = tuple(
-            JobModel(job=job, trial=m.incumbent.trial, metric=m.incumbent.metric, path=m.path)
-            for job, m in models
-        )
-    return step.tell("over", command, "status", metric=best and best.metric, **about)

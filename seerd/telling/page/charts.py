@@ -294,7 +294,13 @@ SHOWN = 0.8  # the share of a study's points, the best ones, that the scale has 
 def study(results: Sequence[Json], metric: str) -> Spec:
     """Draw the metric of policies by deadline and by budget, on one scale (SEER, figure 4)."""
     scale = _study_scale(results)
-    labels = {row["policy"]: _study_label(row["policy"], results, scale) for row in results}
+    labels = {}
+    for name in dict.fromkeys(row["policy"] for row in results):
+        means = [row["mean"] for row in results if row["policy"] == name]
+        finite = [mean for mean in means if mean is not None]
+        shown = scale and any(scale[0] <= mean <= scale[1] for mean in finite)
+        why = "" if shown else " (off the scale)" if finite else " (no model)"
+        labels[name] = f"{name}{why}"
     deadlines = {row["deadline_s"] for row in results}
     budgets = {row["budget_gpu_min"] for row in results}
     rows = []
@@ -346,11 +352,3 @@ def _study_scale(results: Sequence[Json]) -> list[float] | None:
     high = max(row["mean"] + row["stderr"] for row in shown)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return [low - margin, high + margin]
-
-
-def _study_label(policy: str, results: Sequence[Json], scale: list[float] | None) -> str:
-    means = [row["mean"] for row in results if row["policy"] == policy and row["mean"] is not None]
-    if not means or scale is None:
-        return f"{policy} (no model)"
-    shown = any(scale[0] <= mean <= scale[1] for mean in means)
-    return policy if shown else f"{policy} (off the scale)"
