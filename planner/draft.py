@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
-from statistics import median
 
 from seerd.planner.asha import sizes
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.memory import Json, Memory, Values, holding, integer, items, real, text
-from seerd.planner.model import Allocation, Mode, NewTrial, Problem, Report, TrialView, Tried, View
+from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
+from seerd.planner.pace import Pace, read_pace
 from seerd.planner.profile import Scaling
 from seerd.planner.ranking import RankKey, standing_at
 from seerd.planner.surrogate import Kernel, read_kernel
@@ -19,7 +18,6 @@ from seerd.planner.trial_ids import Names, names, names_after
 from seerd.planner.windows import ElasticRound, Windows
 
 VERSION = 1
-NEWEST = 15  # how many of the newest times are kept; their median counts
 TURN = "turn "  # begins the key of a trial's turn
 
 
@@ -39,10 +37,7 @@ class SearchMemory:
     names: Names  # how trials are named
     turns: dict[str, Turn] = field(default_factory=dict)  # the trials that have GPUs
     drawn: int = 0  # how many configurations were asked for
-    heard_s: float = 0.0  # reports have been read until then, seconds since the run began
-    reports_s: list[float] = field(default_factory=list)  # seconds of the newest reports on one GPU
-    # seconds of the newest starts, the first report included
-    firsts_s: list[float] = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)  # how long reports and starts take
     kernel: Kernel | None = None  # the model's, as it was last fitted
     asked_s: float = 0.0  # when the last question was asked, seconds since the run began
 
@@ -51,40 +46,16 @@ class SearchMemory:
         """Begin without a memory, perhaps in the middle of a run; `most`: trials there may be."""
         count = len(view.trials)
         made = names_after(max(view.trials), count, most) if count else names(len(str(most)))
-        return cls(made, drawn=count, heard_s=view.now_s if count else 0.0)
-
-    @property
-    def report_s(self) -> float | None:
-        """Seconds of a report on one GPU; the first counts, start included, until others come."""
-        times = self.reports_s if len(self.reports_s) > 1 else self.firsts_s
-        return median(times) if times else None
-
-    @property
-    def start_s(self) -> float:
-        """Seconds from being given GPUs to training."""
-        if not self.firsts_s or not self.reports_s:
-            return 0.0
-        return max(0.0, median(self.firsts_s) - median(self.reports_s))
+        return cls(made, drawn=count, pace=Pace(view.now_s if count else 0.0))
 
     def look(self, view: View, scaling: Scaling) -> None:
         """Note how long the reports took that were made since the last look."""
-        self.asked_s = self.heard_s
+        self.asked_s = self.pace.heard_s
         for name, turn in self.turns.items():
             if (trial := view.trials.get(name)) is not None:
-                self._note(turn, trial.history, scaling.speed(turn.gpus))
-        self.heard_s = view.now_s
-        del self.reports_s[:-NEWEST], self.firsts_s[:-NEWEST]
-
-    def _note(self, turn: Turn, history: Sequence[Report], speed: float) -> None:
-        latest_first = takewhile(lambda report: report.at_s > turn.since_s, reversed(history))
-        before = None
-        for report in reversed([*latest_first]):
-            at_s, count = report.at_s, report.reports
-            if at_s > self.heard_s and before is None:
-                self.firsts_s.append((at_s - turn.since_s) * speed)
-            elif before is not None and at_s > max(self.heard_s, before[0]) and count > before[1]:
-                self.reports_s.append((at_s - before[0]) / (count - before[1]) * speed)
-            before = at_s, count
+                speed = scaling.speed(turn.gpus)
+                self.pace.note(turn.since_s, trial.history, speed)
+        self.pace.heard(view.now_s)
 
     def remembered(self, memory: Memory) -> Memory:
         """Return the next memory."""
@@ -92,9 +63,7 @@ class SearchMemory:
             "version": VERSION,
             "drawn": self.drawn,
             "names": [self.names.prefix, self.names.offset, self.names.width],
-            "heard_s": self.heard_s,
-            "reports_s": [*self.reports_s],
-            "firsts_s": [*self.firsts_s],
+            **self.pace.remembered,
         }
         if self.kernel is not None:
             values["kernel"] = self.kernel.remembered
@@ -113,9 +82,7 @@ def read_search(values: Values) -> SearchMemory:
             k.removeprefix(TURN): _read_turn(v) for k, v in values.items() if k.startswith(TURN)
         },
         drawn=integer(values.get("drawn"), 0),
-        heard_s=real(values.get("heard_s")),
-        reports_s=_reals(values.get("reports_s")),
-        firsts_s=_reals(values.get("firsts_s")),
+        pace=read_pace(values),
         kernel=None if kernel is None else read_kernel(kernel),
     )
 
@@ -123,12 +90,6 @@ def read_search(values: Values) -> SearchMemory:
 def _read_turn(remembered: Json) -> Turn:
     gpus, since_s, until = items(remembered, 3)
     return Turn(integer(gpus, 1), real(since_s), None if until is None else integer(until, 1))
-
-
-def _reals(values: Json) -> list[float]:
-    if not isinstance(values, list):
-        raise ValueError(values)
-    return [real(value) for value in values]
 
 
 PATIENCE = 5  # reports after which a trial may be found to have stopped improving
@@ -159,8 +120,8 @@ class PlanDraft:
     @property
     def ends_soon(self) -> bool:
         """Whether a trial that begins now makes no report before the window ends."""
-        now_s, report_s = self.view.now_s, self.search.report_s or 0.0
-        return self.windows.changes_s(now_s) < now_s + self.search.start_s + report_s
+        now_s, report_s = self.view.now_s, self.search.pace.report_s or 0.0
+        return self.windows.changes_s(now_s) < now_s + self.search.pace.start_s + report_s
 
     @property
     def free(self) -> int:
@@ -214,7 +175,7 @@ class PlanDraft:
     def _worth(self, trial: TrialView, most: int) -> int:
         """Return the GPUs with which a trial gets furthest, a restart included."""
         speed, left_s = self.problem.scaling.speed, self.windows.end_s - self.view.now_s
-        turn, start_s = self.search.turns.get(trial.id), self.search.start_s
+        turn, start_s = self.search.turns.get(trial.id), self.search.pace.start_s
         allowed = [gpus for gpus in sizes(self.problem, self.cluster.gpus) if gpus <= most]
         best = turn.gpus if turn is not None and turn.gpus in allowed else allowed[0]
         trained_s = left_s if turn is not None else left_s - start_s

@@ -1,25 +1,22 @@
 """HyperSched: from trying many configurations to training the best on all GPUs as the deadline
 nears (Liaw et al., SoCC '19), on a fixed cluster, with ASHA's rungs in one bracket.
 
-The paper knows its training loop and measures it. Here figures are estimated from the reports of
-the latest runs, normalised to one GPU: a report takes the median; a start the 90th percentile, from
-being given GPUs to the first report, less one report. When no trial may start and the last one has
-come to a rung, the best paused trial goes on: the GPUs are there until the end.
+The paper knows its training loop and measures it. Here `pace` estimates from the newest reports how
+long reports and starts take. When no trial may start and the last one has come to a rung, the best
+paused trial goes on: the GPUs are there until the end.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from itertools import takewhile
 
 from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
-from seerd.planner.memory import Json, integer, items, real, text
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, Report, TrialView, View
-from seerd.planner.profile import Scaling
+from seerd.planner.memory import Json, integer, items, real
+from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
+from seerd.planner.pace import Pace, read_pace
 from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
 
@@ -27,9 +24,7 @@ WORTH = 1.1  # least times as far as before that a trial must get with more GPUs
 
 RESULTS_BETWEEN = 5  # a trial is given more GPUs at most once in this many reports
 
-REMEMBERED = 1000  # how many of the latest runs with a report are used for estimates
-
-# begin keys of the memory: a run's, before its slot; a trial's seconds, before its id
+# begin keys of the memory, before a trial's id: its run, and the seconds that it ran before
 RUN, TRAINED = "run ", "trained "
 
 
@@ -37,125 +32,22 @@ RUN, TRAINED = "run ", "trained "
 class TrialRun:
     """A trial's time on one number of GPUs."""
 
-    number: int  # later runs have larger ones
-    trial: str
     gpus: int
     since_s: float  # when it began, seconds since the tuning run began
-    before_s: float = 0.0  # seconds that the trial had run before
     grows_at: int = 0  # the trial may be given more GPUs when it has made this many reports
-    ended_at: int | None = None  # reports that the trial had made when this ended; None: it has not
 
 
 def read_run(remembered: Json) -> TrialRun:
     """Read a run from JSON. Raises `ValueError` if it is none."""
-    number, trial, gpus, since_s, before_s, grows_at, ended_at = items(remembered, 7)
-    return TrialRun(
-        integer(number, 1),
-        text(trial),
-        integer(gpus, 1),
-        real(since_s),
-        real(before_s),
-        integer(grows_at, 0),
-        None if ended_at is None else integer(ended_at, 0),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPace:
-    """How long things take."""
-
-    report_s: float | None = None  # median seconds per report on one GPU; None: not known yet
-    startup_s: float = 0.0  # 90th percentile of the seconds of a start; 0: not known yet
-
-
-@dataclass(slots=True)
-class Seen:
-    """What the reports of one run have shown so far."""
-
-    gpus: int  # GPUs of the run
-    last: Report | None = None  # its latest report
-    first_s: float = 0.0  # seconds until its first report
-    # seconds per report on one GPU, for each of the others
-    reports_s: list[float] = field(default_factory=list)
-    counts: bool = False  # whether it has made a report and is one of the latest runs that have
-
-
-class Stopwatch:
-    """Measures from the reports of runs how long things take."""
-
-    def __init__(self, scaling: Scaling) -> None:
-        self._scaling = scaling
-        self._seen: dict[int, Seen] = {}
-        self._counting: list[int] = []
-        self._reports_s: list[float] = []
-        self._firsts_s: dict[int, list[float]] = {}
-
-    def observe(self, run: TrialRun, trial: TrialView) -> None:
-        """Note a run's new reports; one after a restart of the trial by itself shows no pace."""
-        seen = self._seen.get(run.number)
-        if seen is None:
-            seen = self._seen[run.number] = Seen(run.gpus)
-        seen_s = run.since_s if seen.last is None else seen.last.at_s
-        latest_first = takewhile(lambda report: report.at_s > seen_s, reversed(trial.history))
-        for report in reversed([*latest_first]):
-            if run.ended_at is not None and report.reports > run.ended_at:
-                break
-            self._note(run, seen, report)
-
-    def counts(self, run: TrialRun) -> bool:
-        """Return whether a run is used to estimate how long things take."""
-        seen = self._seen.get(run.number)
-        return seen is not None and seen.counts
-
-    def trim(self) -> list[int]:
-        """Drop the oldest runs beyond `REMEMBERED`, and return their numbers."""
-        gone = []
-        while len(self._counting) > REMEMBERED:
-            gone.append(heapq.heappop(self._counting))
-            seen = self._seen[gone[-1]]
-            for report_s in seen.reports_s:
-                del self._reports_s[bisect_left(self._reports_s, report_s)]
-            firsts_s = self._firsts_s[seen.gpus]
-            del firsts_s[bisect_left(firsts_s, seen.first_s)]
-            seen.counts, seen.reports_s = False, []
-        return gone
-
-    def forget(self, run: TrialRun) -> None:
-        """Forget a run that has ended and does not count."""
-        self._seen.pop(run.number, None)
-
-    def _note(self, run: TrialRun, seen: Seen, report: Report) -> None:
-        if seen.last is None:
-            seen.first_s, seen.counts = report.at_s - run.since_s, True
-            insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
-            heapq.heappush(self._counting, run.number)
-        elif seen.counts and report.reports > seen.last.reports:
-            each_s = (report.at_s - seen.last.at_s) / (report.reports - seen.last.reports)
-            seen.reports_s.append(each_s * self._scaling.speed(run.gpus))
-            insort(self._reports_s, seen.reports_s[-1])
-        seen.last = report
-
-    def pace(self) -> MeasuredPace:
-        """Estimate from all runs that count."""
-        if not self._reports_s:
-            return MeasuredPace()
-        report_s = self._reports_s[math.ceil(0.5 * len(self._reports_s)) - 1]
-        count = sum(len(firsts_s) for firsts_s in self._firsts_s.values())
-        slowest = count - math.ceil(0.9 * count) + 1
-        # of each number of GPUs only the longest first reports can be among the slowest tenth
-        startups_s = [
-            first_s - report_s / self._scaling.speed(gpus)
-            for gpus, firsts_s in self._firsts_s.items()
-            for first_s in firsts_s[-slowest:]
-        ]
-        return MeasuredPace(report_s, max(0.0, sorted(startups_s)[-slowest]))
+    gpus, since_s, grows_at = items(remembered, 3)
+    return TrialRun(integer(gpus, 1), real(since_s), integer(grows_at, 0))
 
 
 def worth_starting(
-    left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
+    left_s: float, longest_s: float, pace: Pace, most_reports: int, eta: float
 ) -> bool:
     """Return whether a trial that starts now has time to train, or for eta times the longest."""
-    as_long_s = (longest_s - pace.startup_s) * eta
+    as_long_s = (longest_s - pace.start_s) * eta
     return left_s >= (
         as_long_s if pace.report_s is None else min(as_long_s, most_reports * pace.report_s)
     )
@@ -205,67 +97,61 @@ def _grow(
 
 
 class DeadlineSchedule(Search):
-    """ASHA's search, with the runs of its trials, and how long things take. It also remembers the
-    longest time of a trial that no longer runs, and in slots, the smallest free one first, the
-    `TrialRun`s under way and those used for estimates.
+    """ASHA's search, with the runs of its trials, how long these have run in all, and how long
+    things take.
     """
 
     def __init__(self, setting: SearchSetting) -> None:
         super().__init__(setting, AtRandom(setting.problem))
-        self.pace = MeasuredPace()
-        self._watch = Stopwatch(setting.problem.scaling)
+        self.pace = Pace()
         self.present: dict[str, TrialRun] = {}  # runs under way, by trial
-        self._ended: dict[int, TrialRun] = {}
-        self._slots: dict[int, int] = {}
-        self._free: list[int] = []
-        self._newest = 0
         self._trained_s: dict[str, float] = {}
-        self._longest_s = 0.0
-        self._run_changes: dict[str, Json] = {}
+        self._kept: dict[str, Json] = {}
+        self._noted: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no schedule can have written it."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
-        self._longest_s = real(values.get("longest_s", 0.0))
-        slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}
-        numbers = {run.number for run in slots.values()}
-        if len(numbers) < len(slots):
-            raise ValueError(slots)
-        self._newest = max(numbers, default=0)
-        self._slots = {run.number: slot for slot, run in slots.items()}
-        self.present = {run.trial: run for run in slots.values() if run.ended_at is None}
-        self._ended = {run.number: run for run in slots.values() if run.ended_at is not None}
+        self.present = {name: read_run(value) for name, value in _after(RUN, values)}
+        self.pace = read_pace(values)
+        self._kept = self.pace.remembered
         super().restore(values, view)
-        self._look(slots.values(), view)
-        for run in [run for run in self._ended.values() if not self._watch.counts(run)]:
-            self._forget(run)
 
     def take_up(self, view: View) -> None:
         """Go on without a memory: a trial has run from its first report to its last."""
-        began = (trial.history for trial in view.trials.values() if trial.history)
-        self._remember_longest(max((h[-1].at_s - h[0].at_s for h in began), default=0.0))
+        histories = {name: t.history for name, t in view.trials.items() if t.history}
+        self._trained_s = {name: h[-1].at_s - h[0].at_s for name, h in histories.items()}
+        self._noted |= {TRAINED + name: seconds for name, seconds in self._trained_s.items()}
+        self.pace.heard_s = view.now_s
         super().take_up(view)
 
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
-        changes, self._run_changes = self._run_changes, {}
+        pace, changes, self._noted = self.pace.remembered, self._noted, {}
+        changes |= {key: value for key, value in pace.items() if value != self._kept.get(key)}
+        self._kept = pace
         return changes | super().take_changes()
 
     def look(self, view: View) -> None:
-        """Note the new reports of the runs under way."""
-        self._look(self.present.values(), view)
-        self.pace = self._watch.pace()
+        """Note the new reports of the runs under way; trials that were moved start from a
+        checkpoint.
+        """
+        for name in sorted(self.present):  # whatever the memory's order is
+            run = self.present[name]
+            if (trial := view.trials.get(name)) is not None:
+                speed, starts = self._speed(run.gpus), run.grows_at == 0
+                self.pace.note(run.since_s, trial.history, speed, starts=starts)
+        self.pace.heard(view.now_s)
 
     def longest_s(self, now_s: float) -> float:
         """Return how many seconds the longest trial has run in all."""
-        runs = self.present.values()
-        return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
+        present = (self._before_s(name) + now_s - run.since_s for name, run in self.present.items())
+        return max([0.0, *self._trained_s.values(), *present])
 
     def worth(self, run: TrialRun, gpus: int, left_s: float) -> bool:
         """Return whether a running trial should be restarted on more GPUs."""
-        speed = self.setting.problem.scaling.speed
-        on_more = speed(gpus) * (left_s - self.pace.startup_s)
-        return on_more > WORTH * speed(run.gpus) * left_s
+        on_more = self._speed(gpus) * (left_s - self.pace.start_s)
+        return on_more > WORTH * self._speed(run.gpus) * left_s
 
     def usable(self, name: str, left_s: float) -> int:
         """Return the most GPUs that are worth giving to a trial."""
@@ -277,53 +163,26 @@ class DeadlineSchedule(Search):
 
     def begin(self, name: str, gpus: int, now_s: float, grows_at: int = 0) -> TrialRun:
         """Begin a run: a trial is given GPUs."""
-        self._newest += 1
-        run = TrialRun(self._newest, name, gpus, now_s, self._trained_s.get(name, 0.0), grows_at)
-        self._slots[run.number] = heapq.heappop(self._free) if self._free else len(self._slots)
-        self.present[name] = run
-        self._remember(run)
+        run = self.present[name] = TrialRun(gpus, now_s, grows_at)
+        self._noted[RUN + name] = [*astuple(run)]
         return run
 
-    def end(self, name: str, now_s: float, view: View) -> None:
+    def end(self, name: str, now_s: float) -> None:
         """End a run: its trial no longer has its GPUs."""
-        before, trial = self.present.pop(name), view.trials.get(name)
-        run = replace(before, ended_at=0 if trial is None else trial.reports)
-        trained_s = run.before_s + max(0.0, now_s - run.since_s)
-        self._trained_s[name] = trained_s
-        self._run_changes[TRAINED + name] = trained_s
-        self._remember_longest(trained_s)
-        self._ended[run.number] = run
-        self._remember(run)
-        if not self._watch.counts(run):
-            self._forget(run)
+        ran_s = max(0.0, now_s - self.present.pop(name).since_s)
+        self._trained_s[name] = self._before_s(name) + ran_s
+        self._noted |= {RUN + name: None, TRAINED + name: self._trained_s[name]}
 
-    def end_idle(self, now_s: float, view: View) -> None:
+    def end_idle(self, now_s: float) -> None:
         """End the runs of trials that are not on the way to a rung."""
-        running = self.running
-        for name in [name for name in self.present if name not in running]:
-            self.end(name, now_s, view)
+        for name in [name for name in self.present if name not in self.running]:
+            self.end(name, now_s)
 
-    def _look(self, runs: Iterable[TrialRun], view: View) -> None:
-        for run in runs:
-            trial = view.trials.get(run.trial)
-            if trial is not None:
-                self._watch.observe(run, trial)
-        for number in self._watch.trim():
-            if number in self._ended:
-                self._forget(self._ended[number])
+    def _before_s(self, name: str) -> float:
+        return self._trained_s.get(name, 0.0)
 
-    def _forget(self, run: TrialRun) -> None:
-        self._watch.forget(run)
-        del self._ended[run.number]
-        heapq.heappush(self._free, self._slots.pop(run.number))
-
-    def _remember(self, run: TrialRun) -> None:
-        self._run_changes[f"{RUN}{self._slots[run.number]}"] = [*astuple(run)]
-
-    def _remember_longest(self, longest_s: float) -> None:
-        if longest_s > self._longest_s:
-            self._longest_s = longest_s
-            self._run_changes["longest_s"] = longest_s
+    def _speed(self, gpus: int) -> float:
+        return self.setting.problem.scaling.speed(gpus)
 
 
 def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
@@ -342,7 +201,7 @@ def _decide(schedule: DeadlineSchedule, view: View) -> Plan:
     schedule.look(view)
     left_s = cluster.end_s - max(view.now_s, cluster.start_s)
     new = _next(schedule, view, left_s)
-    schedule.end_idle(view.now_s, view)
+    schedule.end_idle(view.now_s)
     judged = schedule.take_compared(view)
     if not schedule.running:
         return Plan(new=new, done=True, compared=judged)
@@ -367,7 +226,7 @@ def _idle(schedule: DeadlineSchedule, left_s: float) -> bool:
     running, pace, setting = schedule.running, schedule.pace, schedule.setting
     if not running or not setting.cluster.idle_paid:
         return not running
-    if pace.report_s is None or left_s < pace.startup_s + pace.report_s:
+    if pace.report_s is None or left_s < pace.start_s + pace.report_s:
         return False
     usable = sum(schedule.usable(name, left_s) for name in running)
     fits = usable + setting.problem.params.p_min <= setting.cluster.gpus
@@ -405,7 +264,7 @@ def _allocate(
     elif gpus > run.gpus and reports < run.grows_at and schedule.worth(run, gpus, left_s):
         until = min(until, run.grows_at)
     elif gpus < run.gpus or (gpus > run.gpus and schedule.worth(run, gpus, left_s)):
-        schedule.end(name, now_s, view)
+        schedule.end(name, now_s)
         run = schedule.begin(name, gpus, now_s, reports + RESULTS_BETWEEN)
     return Allocation(name, run.gpus, until=until)
 

@@ -237,14 +237,14 @@ def _answer(draft: PlanDraft) -> Plan:
         since_s = before.since_s if before is not None and same else view.now_s
         draft.search.turns[name] = Turn(wanted.gpus, since_s, wanted.until)
     allocations = tuple(draft.allocations.values())
-    if present is None and draft.search.report_s is None:
+    if present is None and draft.search.pace.report_s is None:
         # ask again at the next report, as long as it is not known how long one takes
         trials = view.with_new(draft.new).trials
         allocations = tuple(a._replace(until=trials[a.trial].reports + 1) for a in allocations)
     gone = (t.id for t in view.trials.values() if t.status == "live" and diverged(t))
     changes_s = draft.windows.changes_s(view.now_s) if present is None else present.end_s
     ask_at_s = draft.cluster.ask_at_s
-    if view.now_s < changes_s and (present is not None or draft.search.report_s is not None):
+    if view.now_s < changes_s and (present is not None or draft.search.pace.report_s is not None):
         ask_at_s = changes_s
     return Plan(
         allocations,
@@ -319,7 +319,7 @@ def _draft(problem: Problem, cluster: FixedCluster, view: View, search: SearchMe
     look = first_look(problem.params, view)
     if problem.begins_anew and longest is not None:
         look = min(look, longest)
-    windows = windows_of(problem, cluster, look, search.report_s, longest)
+    windows = windows_of(problem, cluster, look, search.pace.report_s, longest)
     return PlanDraft(problem, cluster, view, search, windows)
 
 

@@ -10,17 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
-from seerd.planner import hypersched
-from seerd.planner.hypersched import (
-    HYPERSCHED,
-    MeasuredPace,
-    Stopwatch,
-    TrialRun,
-    deal,
-    worth_starting,
-)
+from seerd.planner.hypersched import HYPERSCHED, deal, worth_starting
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
-from seerd.planner.profile import BUNDLED, LINEAR, Scaling
+from seerd.planner.pace import NEWEST, Pace, read_pace
+from seerd.planner.profile import BUNDLED, Scaling
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 
@@ -29,119 +22,49 @@ def by_lr(trial: FakeTrial, epoch: int) -> float:
     return float(trial.config["lr"]) * (1 - 0.5**epoch)
 
 
-def run_of(
-    trial: FakeTrial, gpus: int = 1, ended_at: int | None = None, number: int = 1
-) -> TrialRun:
-    return TrialRun(number, trial.id, gpus, 0.0, ended_at=ended_at)
-
-
-def paced(first_s: float, each_s: float, reports: int = 5) -> MeasuredPace:
+def paced(first_s: float, each_s: float, reports: int = 5) -> Pace:
     """As seen of one trial on one GPU."""
-    watch, trial = Stopwatch(LINEAR), FakeTrial("t0001")
+    pace, trial = Pace(), FakeTrial("t0001")
     for epoch in range(1, reports + 1):
         trial.report(epoch, 0.0, first_s + each_s * (epoch - 1))
-    watch.observe(run_of(trial), trial)
-    return watch.pace()
+    pace.note(0.0, trial.history, 1.0)
+    return pace
 
 
-def test_startup_is_what_the_first_report_took_longer() -> None:
-    assert paced(first_s=12.0, each_s=2.0) == MeasuredPace(2.0, 10.0)
-    assert Stopwatch(LINEAR).pace() == MeasuredPace(None, 0.0)
-    assert paced(first_s=12.0, each_s=2.0, reports=1) == MeasuredPace(None, 0.0)
+def test_a_start_is_what_the_first_report_took_longer() -> None:
+    pace = paced(first_s=12.0, each_s=2.0)
+    assert (pace.report_s, pace.start_s) == (2.0, 10.0)
+    assert (Pace().report_s, Pace().start_s) == (None, 0.0)
+    alone = paced(first_s=12.0, each_s=2.0, reports=1)
+    assert (alone.report_s, alone.start_s) == (12.0, 0.0)
 
 
-def test_startup_is_the_90th_percentile_and_time_per_report_the_median() -> None:
-    watch = Stopwatch(LINEAR)
-    for number in range(1, 11):
-        trial = FakeTrial(f"t{number:04}")
-        trial.report(1, 0.0, number + 1.0)
-        trial.report(2, 0.0, number + 2.0)
-        watch.observe(run_of(trial, number=number), trial)
-    assert watch.pace() == MeasuredPace(1.0, 9.0)
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([1, 2, 4]), st.floats(0, 100), st.floats(0.1, 10)),
-        min_size=1,
-        max_size=40,
-    )
-)
-def test_startups_on_any_number_of_gpus_are_ranked_together(
-    runs: list[tuple[int, float, float]],
-) -> None:
-    watch = Stopwatch(LINEAR)
-    for number, (gpus, first_s, each_s) in enumerate(runs, 1):
-        trial = FakeTrial(f"t{number:04}")
-        trial.report(1, 0.0, first_s + 1.0)
-        trial.report(2, 0.0, first_s + 1.0 + each_s)
-        watch.observe(run_of(trial, gpus, number=number), trial)
-    pace = watch.pace()
-    assert pace.report_s is not None
-    startups = sorted(first_s + 1.0 - pace.report_s / gpus for gpus, first_s, _ in runs)
-    assert pace.startup_s == max(0.0, startups[-(-len(runs) * 9 // 10) - 1])
-
-
-def test_only_the_latest_runs_that_have_reported_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hypersched, "REMEMBERED", 1)
-    watch, trials = Stopwatch(LINEAR), [FakeTrial("t0001"), FakeTrial("t0002")]
-    for number, trial in enumerate(trials, 1):
-        for epoch in (1, 2, 3):
-            trial.report(epoch, 0.0, 5.0 * number + epoch * number)
-        watch.observe(run_of(trial, number=number), trial)
-    watch.observe(run_of(FakeTrial("t0003"), number=3), FakeTrial("t0003"))
-    assert watch.pace() == MeasuredPace(1.0, 11.0)
-    assert watch.trim() == [1]
-    assert watch.pace() == MeasuredPace(2.0, 10.0)
-    trials[0].report(4, 0.0, 99.0)
-    watch.observe(run_of(trials[0], number=1), trials[0])
-    assert watch.pace() == MeasuredPace(2.0, 10.0)
-    assert [watch.counts(run_of(trial, number=n)) for n, trial in enumerate(trials, 1)] == [
-        False,
-        True,
-    ]
-
-
-def test_slots_of_runs_that_count_no_more_are_used_again() -> None:
-    def slots(remembered: int) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(hypersched, "REMEMBERED", remembered)
-            asked = Asked(HYPERSCHED, problem(4, 100.0, max_reports=64, min_reports=1))
-            World(asked, 4, by_lr, start_s=0.5).run(60.0)
-        return sum(key.startswith("run ") for key in asked.memory.values)
-
-    assert slots(10**6) > 40
-    assert slots(10) <= 10 + 4 + 4
+def test_only_the_newest_times_count() -> None:
+    pace = paced(first_s=12.0, each_s=2.0, reports=20)
+    pace.heard(100.0)
+    assert pace.reports_s == [2.0] * NEWEST
+    assert read_pace(pace.remembered) == pace
 
 
 def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
-    watch, trial = Stopwatch(BUNDLED["resnet18"]), FakeTrial("t0001")
-    run = run_of(trial, 4)
-    trial.history = [Report(5.0, 3, 0.0), Report(6.0, 4, 0.0)]
-    watch.observe(run, trial)
-    trial.history.append(Report(8.0, 6, 0.0))
-    watch.observe(run, trial)
-    watch.observe(run, trial)
-    assert watch.pace().report_s == pytest.approx(3.426)
-    assert len(watch._reports_s) == 2
-
-
-def test_reports_that_came_after_a_run_had_ended_are_not_its() -> None:
-    trial = FakeTrial("t0001")
-    trial.history = [Report(1.0, 1, 0.0), Report(2.0, 2, 0.0), Report(90.0, 3, 0.0)]
-    watch = Stopwatch(LINEAR)
-    watch.observe(run_of(trial, ended_at=2), trial)
-    assert watch._reports_s == [1.0]
+    pace, speed = Pace(), BUNDLED["resnet18"].speed(4)
+    history = [Report(5.0, 3, 0.0), Report(6.0, 4, 0.0)]
+    pace.note(0.0, history, speed, starts=False)
+    pace.heard(6.0)
+    history.append(Report(8.0, 6, 0.0))
+    for _ in range(2):
+        pace.note(0.0, history, speed, starts=False)
+        pace.heard(8.0)
+    assert pace.reports_s == pytest.approx([3.426, 3.426])
+    assert pace.firsts_s == []
 
 
 def test_a_restart_from_an_older_checkpoint_is_no_time_per_report() -> None:
-    watch, trial = Stopwatch(LINEAR), FakeTrial("t0001")
-    run = run_of(trial)
-    trial.history = [Report(1.0, 1, 0.0), Report(2.0, 2, 0.0), Report(3.0, 3, 0.0)]
-    watch.observe(run, trial)
-    trial.history = [Report(1.0, 1, 0.0), Report(50.0, 2, 0.0), Report(51.0, 3, 0.0)]
-    watch.observe(run, trial)
-    assert watch.pace().report_s == 1.0
+    pace = Pace()
+    pace.note(0.0, [Report(1.0, 1, 0.0), Report(2.0, 2, 0.0), Report(3.0, 3, 0.0)], 1.0)
+    pace.heard(3.0)
+    pace.note(0.0, [Report(1.0, 1, 0.0), Report(50.0, 1, 0.0), Report(51.0, 2, 0.0)], 1.0)
+    assert pace.reports_s == [1.0] * 3
 
 
 @pytest.mark.parametrize(("left_s", "worth"), [(80.0, True), (79.9, False)])

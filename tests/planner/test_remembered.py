@@ -104,12 +104,6 @@ def test_nothing_of_the_model_is_needed(seed: int) -> None:
     same_elsewhere(BOHB, seed, 3, 15.0)
 
 
-def test_of_runs_that_ended_long_ago_nothing_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seerd.planner.hypersched.REMEMBERED", 12)
-    for seed in range(8):
-        same_elsewhere(HYPERSCHED, seed, 4, 60.0)
-
-
 @by_name
 def test_what_changed_makes_what_is_remembered(policy: Policy) -> None:
     """A journal that has only the changes of each plan has the memory."""
@@ -120,7 +114,7 @@ def test_what_changed_makes_what_is_remembered(policy: Policy) -> None:
         kept |= asked.memory.changes
         kept = {key: value for key, value in kept.items() if value is not None}
         assert kept == asked.memory.values
-        assert all(len(json.dumps(value)) < 100 for value in asked.memory.changes.values())
+        assert all(len(json.dumps(value)) < 400 for value in asked.memory.changes.values())
         if plan.done:
             break
         run.now_s = float(until_s)
