@@ -19,7 +19,6 @@ from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Json, Memory, integer, items, recall, text
 from seerd.planner.model import (
     Bracket,
-    Compared,
     Group,
     Impossible,
     Mode,
@@ -36,7 +35,6 @@ from seerd.planner.rungs import (
     PAUSED,
     Arrival,
     Ladders,
-    RungJob,
     RungPlace,
     read_place,
     rung_reports,
@@ -159,27 +157,22 @@ def setting(
     )
 
 
-class Search:
+class Search(Ladders):
     """Algorithm 2 for any number of brackets: which trials train next. It remembers how many were
     drawn for each bracket, their places, and their names where these do not follow from the
     problem.
     """
 
     def __init__(self, setting: SearchSetting, source: AtRandom) -> None:
+        super().__init__(setting.brackets, setting.problem.params)
         self.setting = setting
-        self._ladders = Ladders(setting.brackets, setting.problem.params)
         self._drawn = [0] * len(setting.brackets)
         self._names = names(len(str(setting.expected)))
         self._most = setting.problem.params.trials
         self._source = source
-        self._lost = 0
+        self._failed = 0
         self._any_arrived = False
         self._changes: dict[str, Json] = {"version": VERSION}
-
-    @property
-    def running(self) -> dict[str, RungJob]:
-        """The jobs of the trials that are on the way to a rung, by trial."""
-        return self._ladders.running
 
     @property
     def exhausted(self) -> bool:
@@ -189,9 +182,9 @@ class Search:
     @property
     def hopeless(self) -> bool:
         """Whether so many trials failed before any report that the script must be broken."""
-        return not self._any_arrived and self._lost >= max(HOPELESS, self.setting.places)
+        return not self._any_arrived and self._failed >= max(HOPELESS, self.setting.places)
 
-    def restore(self, values: Mapping[str, Json], view: View) -> None:
+    def recall(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no search can have remembered it."""
         brackets = self.setting.brackets
         drawn = items(values.get("drawn"), len(brackets))
@@ -223,61 +216,52 @@ class Search:
 
     def settle(self, view: View) -> Sequence[Arrival]:
         """Note which trials have come to a rung or failed. Return the arrivals."""
-        self._ladders.settle(view)
-        return self._take_news()
+        self.arrive(view)
+        return self.learn()
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Let those of `arrivals` go on that are among the best 1/eta of their rung; no others."""
         while arrivals:
-            self._ladders.carry_on(view, arrivals)
-            arrivals = self._take_news()
+            self.promote_best_of(view, arrivals)
+            arrivals = self.learn()
 
     def fill(self, view: View) -> tuple[NewTrial, ...]:
         """Fill free places with trials that can go on, else with new ones. Return the new ones."""
         new: list[NewTrial] = []
         while len(self.running) < self.setting.places:
-            if self._ladders.promote(view) or self._ladders.enter_idle(view):
-                self._take_news()
+            if self.promote(view) or self.enter_idle(view):
+                self.learn()
             elif not (self.exhausted or self.hopeless):
                 bracket = next_bracket(self._drawn, self.setting.shares)
                 config = self._source.draw(sum(self._drawn), view.mode)
                 self._drawn[bracket] += 1
                 self._changes["drawn"] = [*self._drawn]
                 new.append(NewTrial(self._names.of(sum(self._drawn)), config))
-                self._ladders.start(new[-1].id, bracket, 0)
+                self.start(new[-1].id, bracket, 0)
                 self._source.drew(new[-1].id, config)
             else:
                 break
         return tuple(new)
 
-    def go_on_with_the_best(self, view: View) -> bool:
-        """Let the best waiting trial of the highest rung go on. Return False if none waits."""
-        went = self._ladders.promote_best(view)
-        self._take_news()
-        return went
-
-    def take_compared(self, view: View) -> tuple[Compared, ...]:
-        """Return how trials stand that have come to a rung, or gone on, since the last plan."""
-        return self._ladders.take_compared(view.mode)
-
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
-        for name, place in self._ladders.places.items():
+        for name, place in self.places.items():
             self._changes[AT + name] = place.remembered
-        self._ladders.places.clear()
+        self.places.clear()
         changes, self._changes = self._changes, {}
         return changes
 
     def _stand(self, at: Mapping[str, RungPlace], view: View) -> None:
         for trial in view.trials.values():
             self._source.drew(trial.id, trial.config)
-        self._ladders.restore(at, view)
-        self._take_news()
+        self.stand(at, view)
+        self.learn()
 
-    def _take_news(self) -> Sequence[Arrival]:
-        arrivals, lost = self._ladders.take_news()
+    def learn(self) -> Sequence[Arrival]:
+        """Let the source learn from the arrivals since the last call, and return them."""
+        arrivals, lost = self.take_news()
         self._any_arrived = self._any_arrived or bool(arrivals)
-        self._lost += len(lost)
+        self._failed += len(lost)
         if arrivals or lost:
             self._source.learn(arrivals, lost)
         return arrivals
@@ -304,7 +288,7 @@ def policy(
 
         def restored(values: Mapping[str, Json]) -> SearchT:
             index = make(setting)
-            index.restore(values, view)
+            index.recall(values, view)
             return index
 
         index = index or recall(memory, VERSION, restored)
@@ -338,7 +322,7 @@ def _decide(search: Search, view: View) -> Plan:
     search.settle(view)
     new = search.fill(view)
     jobs = sorted(search.running.values(), key=attrgetter("until"), reverse=True)
-    judged = search.take_compared(view)
+    judged = search.take_compared(view.mode)
     if not jobs:
         return Plan(new=new, done=True, compared=judged)
     cluster, gpus, size = setting.cluster, setting.sizes[0], setting.problem.gpus_per_instance

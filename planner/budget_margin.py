@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from seerd.planner.fixed_cluster import whole_instances
@@ -43,17 +43,17 @@ def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Proble
         if isinstance(unplanned, Impossible):
             return unplanned
         problem = unplanned
-    allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
-    first: Impossible | None = None
-    for candidate in _smaller(problem, terms):
+    allowed, share = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h), 1.0
+    why: Impossible | None = None
+    while share > LEAST:
+        candidate = _with_share(problem, allowed, share)
         result = _tried(candidate, terms, outline_of)
-        if result is True and candidate.planned.budget_gpu_s >= allowed:
-            return candidate
         if result is True:
-            return _most_of(problem, candidate, terms, outline_of)
+            return candidate if share == 1 else _most_of(candidate, allowed, terms, outline_of)
         if isinstance(result, Impossible):
-            first = first or result
-    return _nothing_fits(problem, terms, first)
+            why = why or result
+        share *= SHRINK
+    return _nothing_fits(problem, terms, why)
 
 
 def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Impossible:
@@ -66,9 +66,9 @@ def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Im
     return fits(closed_early(forecast, outline, by_s), candidate.limits, terms)
 
 
-def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: OutlineOf) -> Problem:
+def _most_of(fitting: Problem, allowed: float, terms: Terms, outline_of: OutlineOf) -> Problem:
     """Search for a larger budget between one that fits and the step before it, which did not."""
-    allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
+    problem = replace(fitting, adjusted=fitting.adjusted[:-1])
     low = fitting.planned.budget_gpu_s / allowed
     high = min(1.0, low / SHRINK)
     for _ in range(HALVINGS):
@@ -131,27 +131,19 @@ def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
     )
 
 
-def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
-    """Yield the problem with all of the allowed budget, then with less and less of it."""
-    limits = problem.planned
-    allowed = limits.gpu_s(terms.cluster.usd_per_gpu_h)
-    if problem.within is None and allowed == limits.budget_gpu_s:
-        yield problem
-    else:
-        yield replace(problem, within=replace(limits, budget_gpu_s=allowed))
-    share = SHRINK
-    while share > LEAST:
-        yield _with_share(problem, allowed, share)
-        share *= SHRINK
-
-
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:
-    note = (
-        f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: "
-        "boot, whole instances, their minimum and moves are billed too"
-    )
+    """Return the problem with a share of the budget that the limits allow."""
+    adjusted = problem.adjusted
+    if share < 1:
+        note = (
+            f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: "
+            "boot, whole instances, their minimum and moves are billed too"
+        )
+        adjusted = (*adjusted, note)
+    elif problem.within is None and allowed == problem.limits.budget_gpu_s:
+        return problem
     within = replace(problem.planned, budget_gpu_s=allowed * share)
-    return replace(problem, within=within, adjusted=(*problem.adjusted, note))
+    return replace(problem, within=within, adjusted=adjusted)
 
 
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:

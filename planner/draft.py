@@ -140,14 +140,15 @@ class PlanDraft:
         reports = self.windows.rungs[level - 1] if level else trial.reports
         return standing_at(trial, reports, self.view.mode)
 
-    def settled(self, trial: TrialView) -> bool:
-        """Return whether a trial has stopped improving."""
-        return settled(trial, self.view.mode)
-
     def best_first(self, trial: TrialView) -> tuple[int, RankKey]:
         """Order trials by the rung that they have come to, the highest first, then by standing."""
         level = self.windows.level(trial)
         return -level, self.standing(trial, level)
+
+    def waiting(self) -> list[TrialView]:
+        """List the trials that may train on, best first; those that stopped improving come last."""
+        mode = self.view.mode
+        return sorted(self.runnable(), key=lambda t: (settled(t, mode), self.best_first(t)))
 
     def arrived(self, level: int) -> list[TrialView]:
         """List the trials that have come to the rung of a level, best first."""

@@ -109,13 +109,13 @@ class DeadlineSchedule(Search):
         self._kept: dict[str, Json] = {}
         self._noted: dict[str, Json] = {}
 
-    def restore(self, values: Mapping[str, Json], view: View) -> None:
+    def recall(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no schedule can have written it."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self.present = {name: read_run(value) for name, value in _after(RUN, values)}
         self.pace = read_pace(values)
         self._kept = self.pace.remembered
-        super().restore(values, view)
+        super().recall(values, view)
 
     def take_up(self, view: View) -> None:
         """Go on without a memory: a trial has run from its first report to its last."""
@@ -202,7 +202,7 @@ def _decide(schedule: DeadlineSchedule, view: View) -> Plan:
     left_s = cluster.end_s - max(view.now_s, cluster.start_s)
     new = _next(schedule, view, left_s)
     schedule.end_idle(view.now_s)
-    judged = schedule.take_compared(view)
+    judged = schedule.take_compared(view.mode)
     if not schedule.running:
         return Plan(new=new, done=True, compared=judged)
     allocations = tuple(_allocations(schedule, view, left_s))
@@ -216,8 +216,8 @@ def _next(schedule: DeadlineSchedule, view: View, left_s: float) -> tuple[NewTri
     if worth_starting(left_s, longest_s, schedule.pace, most, eta):
         return schedule.fill(view)
     schedule.carry_on(view, arrivals)
-    while _idle(schedule, left_s) and schedule.go_on_with_the_best(view):
-        pass
+    while _idle(schedule, left_s) and schedule.promote_best(view):
+        schedule.learn()
     return () if schedule.running else schedule.fill(view)
 
 

@@ -153,7 +153,7 @@ class Ladders:
         self._lost: list[str] = []
         self._judged: dict[tuple[str, int, int], float | None] = {}
 
-    def restore(self, places: Mapping[str, RungPlace], view: View) -> None:
+    def stand(self, places: Mapping[str, RungPlace], view: View) -> None:
         """Restore places; `take_news` then returns every trial on a rung as just arrived."""
         here = {name: at for name, at in places.items() if name in view.trials}
         for bracket, rungs in enumerate(self._brackets):
@@ -177,7 +177,7 @@ class Ladders:
                 return True
         return False
 
-    def settle(self, view: View) -> None:
+    def arrive(self, view: View) -> None:
         """Put running trials onto the rungs that they have come to, and drop failed ones."""
         for name, job in list(self.running.items()):
             trial = view.trials.get(name)
@@ -194,7 +194,7 @@ class Ladders:
         """Let the best trial that waits on the highest rung go on. Return False if none waits."""
         return self._go_on(view, Rung.best_waiting)
 
-    def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def promote_best_of(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Let those of the arrivals go on that are among the best 1/eta; paused trials stay so."""
         for job in (arrival.job for arrival in arrivals):
             rungs = self._brackets[job.bracket]

@@ -50,44 +50,36 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
             f"{gpus} can use at most {_minutes(float(usable))} of the "
             f"{_minutes(limits.budget_gpu_s)} GPU-min in {_minutes(limits.deadline_s)} min"
         )
-    longer = (s for s in _longer_rounds(able, params, made.rounds) if _proper(s, most_gpus))
-    less = _with_less(able, params, made.rounds)
-    chosen = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
+    shapes = (s for s in _shapes(able, params, made.rounds) if _proper(s, most_gpus))
+    chosen = _worth_most(shapes) if whole else next(shapes, None)
     chosen = chosen or _one_round(able, params)
     return replace(chosen, adjusted=(*notes, _longer(made, chosen, most_gpus)))
 
 
-def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
+def _worth_most(shapes: Iterator[Schedule]) -> Schedule | None:
     """Choose the schedule with the most rounds that uses nearly as much of the budget as any."""
     first: dict[int, Schedule] = {}
-    for shape in (*longer, *less):
+    for shape in shapes:
         first.setdefault(shape.rounds, shape)
     enough = WORTH_ROUNDS * max((shape.gpu_s for shape in first.values()), default=Fraction(0))
     by_rounds = (first[rounds] for rounds in sorted(first, reverse=True))
     return next((shape for shape in by_rounds if shape.gpu_s >= enough), None)
 
 
-def _longer_rounds(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
-    """Yield schedules from `most` rounds down to two: the shortest first round, and the longest."""
-    for rounds in range(most, 1, -1):
-        longest = longest_first_round(able, params, rounds)
-        enough = Fraction(able.budget_gpu_s) / (rounds * (able.max_gpus or 1))
-        for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest):
-            yield brackets(able, params, rounds, first_round)
-
-
-def _with_less(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
-    """Yield schedules from `most` rounds down to two, with only as much of the budget as all GPUs
-    can use in the longest rounds, also with one bracket, for when trials are few.
+def _shapes(able: Limits, params: PolicyParams, most: int) -> Iterator[Schedule]:
+    """Yield schedules from `most` rounds down to two: with the shortest first round, and the
+    longest. Then those with only as much of the budget as all GPUs can use in the longest rounds,
+    also with one bracket, for when trials are few.
     """
-    for rounds in range(most, 1, -1):
-        longest = longest_first_round(able, params, rounds)
-        less = min(Fraction(able.budget_gpu_s), rounds * longest * (able.max_gpus or 1))
-        for p_max in (params.p_max, params.p_min):
-            within = replace(able, budget_gpu_s=float(less))
-            made = brackets(within, replace(params, p_max=p_max), rounds, longest)
-            if longest >= Fraction(params.t_min_s) and _proper(made, able.max_gpus or 0):
-                yield made
+    budget, gpus, t_min = Fraction(able.budget_gpu_s), able.max_gpus or 1, Fraction(params.t_min_s)
+    longest = {n: longest_first_round(able, params, n) for n in range(most, 1, -1)}
+    for rounds, longest_s in longest.items():
+        for first_round in (min(longest_s, max(t_min, budget / (rounds * gpus))), longest_s):
+            yield brackets(able, params, rounds, first_round)
+    for rounds, longest_s in longest.items():
+        within = replace(able, budget_gpu_s=float(min(budget, rounds * longest_s * gpus)))
+        for p_max in (params.p_max, params.p_min) if longest_s >= t_min else ():
+            yield brackets(within, replace(params, p_max=p_max), rounds, longest_s)
 
 
 def _one_round(able: Limits, params: PolicyParams) -> Schedule:

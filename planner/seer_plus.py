@@ -22,7 +22,7 @@ from functools import partial
 from seerd.planner.adapted import longest_training
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
 from seerd.planner.caching import prepared
-from seerd.planner.draft import PlanDraft, SearchMemory, Turn, diverged, read_search
+from seerd.planner.draft import PlanDraft, SearchMemory, Turn, diverged, read_search, settled
 from seerd.planner.draws import added_for, draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Memory, recall
@@ -82,8 +82,8 @@ def _is_beaten(draft: PlanDraft, trial: TrialView) -> bool:
     if trial.reports >= (longest_training(draft.problem, draft.view) or math.inf):
         return False
     level = draft.windows.level(trial)
-    if draft.settled(trial) or level == 0 or draft.number == draft.windows.last:
-        return draft.settled(trial)
+    if settled(trial, draft.view.mode) or level == 0 or draft.number == draft.windows.last:
+        return settled(trial, draft.view.mode)
     arrived = [other.id for other in draft.arrived(level)]
     return trial.id not in arrived[: max(1, int(len(arrived) / draft.problem.params.eta))]
 
@@ -94,8 +94,7 @@ def _narrow(draft: PlanDraft, present: ElasticRound) -> None:
         while len(draft.new) < present.trials and (made := _new(draft)) is not None:
             draft.allocate(made, draft.problem.params.p_min, None)
         return
-    waiting = sorted(draft.runnable(), key=lambda t: (draft.settled(t), draft.best_first(t)))
-    draft.share(waiting, present.trials)
+    draft.share(draft.waiting(), present.trials)
 
 
 def _search(draft: PlanDraft) -> None:
@@ -109,7 +108,7 @@ def _search(draft: PlanDraft) -> None:
             and trial.reports < turn.until
             and windows.level(trial) >= draft.number
             and draft.free >= size
-            and not draft.settled(trial)
+            and not settled(trial, draft.view.mode)
         ):
             draft.allocate(trial, size, turn.until)
     queue = _Queue(draft, [t for name, t in runnable.items() if name not in draft.allocations])
@@ -131,7 +130,7 @@ class _Queue:
 
     def __init__(self, draft: PlanDraft, waiting: Sequence[TrialView]) -> None:
         windows, eta = draft.windows, draft.problem.params.eta
-        still = {trial.id for trial in waiting if not draft.settled(trial)}
+        still = {trial.id for trial in waiting if not settled(trial, draft.view.mode)}
         self._settled = sorted((t for t in waiting if t.id not in still), key=draft.best_first)
         waiting = [trial for trial in waiting if trial.id in still]
         self._waiting: dict[int, list[TrialView]] = {}
@@ -163,7 +162,7 @@ class _Queue:
 
 
 def _finish(draft: PlanDraft) -> None:
-    waiting = sorted(draft.runnable(), key=lambda t: (draft.settled(t), draft.best_first(t)))
+    waiting = draft.waiting()
     draft.share(waiting, draft.windows.finalists(draft.view.now_s))
     size = draft.problem.params.p_min
     while not waiting and draft.free >= size and (made := _new(draft)) is not None:
@@ -229,7 +228,7 @@ def _answer(draft: PlanDraft) -> Plan:
     view, present, turns = draft.view, draft.round, draft.search.turns
     compared_trials = tuple(_compared(draft) if present is None else _judged(draft, present))
     left = (t for t in draft.runnable() if t.id not in draft.allocations)
-    settled = ", ".join(t.id for t in left if t.id in turns and draft.settled(t))
+    settled = ", ".join(t.id for t in left if t.id in turns and settled(t, draft.view.mode))
     draft.search.turns = {}
     for name, wanted in draft.allocations.items():
         before = turns.get(name)

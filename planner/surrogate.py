@@ -16,10 +16,11 @@ must be known; a missing one lies in the middle.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from statistics import NormalDist
 from typing import cast
 
@@ -45,6 +46,12 @@ AGAIN = 1.15  # the kernel is fitted again when there are this many times as man
 PASSES = 2
 SHORTEST, USUAL, LONGEST = 0.15, 1.5, 12.0  # length scales, as shares of a parameter's range
 OTHER = 0.7  # distance of two choices, as a share of a range, divided by the square root of two
+# hyperparameters of the kernel that are tried when it is fitted, beside the length scales
+TRIED = (
+    *(("amplitude", value) for value in (0.3, 0.5, 0.7, 0.9)),
+    *(("memory", value) for value in (0.5, 0.7, 0.85, 0.95)),
+    *(("noise", value) for value in (0.03, 0.1, 0.3)),
+)
 CARRIED = 0.85  # correlation of scores at neighbouring rungs, before anything was fitted
 
 
@@ -144,7 +151,14 @@ def propose(
     if not every_axis or not fresh or not scores:
         return None, kernel
     with one_thread():
-        model = _model(every_axis, configs, scores)
+        points = _points(every_axis, [configs[trial] for trial, _, _ in scores])
+        model = _Model(
+            points,
+            [_apart(column, column) for column in points],
+            np.array([trial for trial, _, _ in scores], dtype=np.int64),
+            np.array([rung for _, rung, _ in scores], dtype=float),
+            np.array([score for _, _, score in scores]),
+        )
         usual = Kernel(0, (USUAL,) * len(every_axis))
         kernel = kernel if kernel is not None and len(kernel.scales) == len(every_axis) else usual
         if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
@@ -251,25 +265,17 @@ class _Model:
         return np.asarray(mean + cross @ weights), np.asarray(np.sqrt(variance))
 
 
-def _model(
-    every_axis: Sequence[Axis], configs: Sequence[Config], scores: Sequence[tuple[int, int, float]]
-) -> _Model:
-    points = _points(every_axis, [configs[trial] for trial, _, _ in scores])
-    return _Model(
-        points,
-        [_apart(one, one) for one in points],
-        np.array([trial for trial, _, _ in scores], dtype=np.int64),
-        np.array([rung for _, rung, _ in scores], dtype=float),
-        np.array([score for _, _, score in scores]),
-    )
-
-
 def _fitted(model: _Model, kernel: Kernel) -> Kernel:
     """Improve the hyperparameters one at a time, as long as it is worth it."""
+    changes: list[Callable[[Kernel], Kernel]] = [
+        partial(_scaled, place=place, factor=factor)
+        for place, factor in product(range(len(kernel.scales)), (0.5, 2.0))
+    ]
+    changes += [partial(replace, **{name: value}) for name, value in TRIED]
     best = model.unlikely(kernel)
     for _ in range(PASSES):
         before = best
-        for change in _changes(len(kernel.scales)):
+        for change in changes:
             other = change(kernel)
             unlikely = best if other == kernel else model.unlikely(other)
             if unlikely < best:
@@ -277,19 +283,6 @@ def _fitted(model: _Model, kernel: Kernel) -> Kernel:
         if before - best < 0.1:
             break
     return kernel
-
-
-def _changes(scales: int) -> Iterator[Callable[[Kernel], Kernel]]:
-    """Yield what is tried with a kernel, one hyperparameter at a time."""
-    for place in range(scales):
-        for factor in (0.5, 2.0):
-            yield partial(_scaled, place=place, factor=factor)
-    for amplitude in (0.3, 0.5, 0.7, 0.9):
-        yield partial(replace, amplitude=amplitude)
-    for memory in (0.5, 0.7, 0.85, 0.95):
-        yield partial(replace, memory=memory)
-    for noise in (0.03, 0.1, 0.3):
-        yield partial(replace, noise=noise)
 
 
 def _scaled(kernel: Kernel, place: int, factor: float) -> Kernel:

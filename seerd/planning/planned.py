@@ -26,8 +26,7 @@ from seerd.planner.model import (
     Problem,
     View,
 )
-from seerd.planner.policies import POLICIES, TO_THE_LAST_RUNG
-from seerd.planner.policy import outline_of, plan_of
+from seerd.planner.policies import POLICIES, TO_THE_LAST_RUNG, outline_of, plan_of
 from seerd.planner.profile import Latency, Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
@@ -95,16 +94,15 @@ def others(
     problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
 ) -> dict[str, Planned | Impossible]:
     """Plan for the same limits with each other policy."""
-    names = [name for name in POLICIES if name != problem.params.name]
-    problems = (replace(problem, params=replace(problem.params, name=name)) for name in names)
     plans: dict[str, Planned | Impossible] = {}
-    for each in problems:
+    for name in (name for name in POLICIES if name != problem.params.name):
+        other = replace(problem, params=replace(problem.params, name=name))
         try:
-            plan = _planned(each, cluster, profile, ideal=ideal)
+            plan = _planned(other, cluster, profile, ideal=ideal)
         except UsageError as error:
             plan = Impossible(str(error), 0.0, 0.0)
         never = isinstance(plan, Planned) and not ideal and never_begun(plan.outline, profile)
-        plans[each.params.name] = Impossible(never, 0.0, 0.0) if never else plan
+        plans[name] = Impossible(never, 0.0, 0.0) if never else plan
     return plans
 
 
@@ -187,36 +185,27 @@ def _that_do(
     """Find minima of deadline and budget by trying them: the estimate may be too low, since what is
     billed, and set aside for the end, is known only once there is a plan.
     """
-    least = estimate
+    limits, least = problem.limits, estimate
     for _ in range(TRIES):
-        again = _refused(problem, cluster, profile, least)
-        if again is None:
-            break
-        longer = again.min_deadline_s > least.min_deadline_s
-        more = 1.0 if longer else MORE
+        larger = (
+            max(limits.deadline_s, least.min_deadline_s),
+            max(limits.budget_gpu_s, least.min_budget_gpu_s),
+        )
+        # both together, and each beside the other limit
+        for both in ((least.min_deadline_s, least.min_budget_gpu_s), larger):
+            enough = replace(problem, limits=Limits(*both, limits.max_gpus))
+            again = _planned(enough, cluster, profile, ideal=False)
+            if isinstance(again, Impossible):
+                break
+        else:
+            return least
+        more = 1.0 if again.min_deadline_s > least.min_deadline_s else MORE
         least = Impossible(
             estimate.reason,
             max(least.min_deadline_s, again.min_deadline_s) * more,
             max(least.min_budget_gpu_s, again.min_budget_gpu_s) * more,
         )
     return least
-
-
-def _refused(
-    problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible
-) -> Impossible | None:
-    """Return why the minima (together, or each beside the other limit) would not do, if so."""
-    limits = problem.limits
-    larger = (
-        max(limits.deadline_s, least.min_deadline_s),
-        max(limits.budget_gpu_s, least.min_budget_gpu_s),
-    )
-    for deadline_s, budget_gpu_s in ((least.min_deadline_s, least.min_budget_gpu_s), larger):
-        enough = replace(problem, limits=Limits(deadline_s, budget_gpu_s, limits.max_gpus))
-        planned = _planned(enough, cluster, profile, ideal=False)
-        if isinstance(planned, Impossible):
-            return planned
-    return None
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
@@ -242,7 +231,13 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
     if not cluster.instant and (why := never_begun(outline, profile)):
         yield why
     if cluster.per_instance:
-        yield from _boot_warning(planned, profile)
+        instances = instances_for(outline.stages[0].groups, cluster.gpus_per_instance)
+        boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
+        if (share := boot_gpu_s / problem.limits.budget_gpu_s) > BOOT_SHARE:
+            yield (
+                f"booting {count(instances, 'instance')} takes about {share:.0%} of the budget: a "
+                "longer deadline or a faster image would help"
+            )
     yield from _gpu_warnings(problem, outline)
     if not profile.is_measured:
         yield UNMEASURED
@@ -255,17 +250,6 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         yield (
             f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report comes "
             f"after about {report_s:.0f}s: trials would be judged without one; raise policy.t_min"
-        )
-
-
-def _boot_warning(planned: Planned, profile: Profile) -> Iterator[str]:
-    size, budget_gpu_s = planned.cluster.gpus_per_instance, planned.problem.limits.budget_gpu_s
-    instances = instances_for(planned.outline.stages[0].groups, size)
-    share = instances * size * profile.cloud.boot.p50_s / budget_gpu_s
-    if share > BOOT_SHARE:
-        yield (
-            f"booting {count(instances, 'instance')} takes about {share:.0%} of the budget: a "
-            "longer deadline or a faster image would help"
         )
 
 

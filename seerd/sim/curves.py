@@ -39,8 +39,6 @@ SHORTEST_S, LONGEST_S = 1e-4, 1e9
 
 MOST_GPUS = 1 << 20
 
-ZIP = b"PK"  # how an .npz file begins
-
 # what numpy and zipfile raise for damaged, encrypted, unknown or too large files
 DAMAGED = (
     OSError,
@@ -130,18 +128,15 @@ def load_curves(path: Path) -> Curves:
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays; pickled objects are refused, since reading them could run any program."""
     try:
-        with path.open("rb") as opened:
-            if opened.read(2) != ZIP:
-                raise ValueError("it is not an .npz file (numpy.savez makes one)")
-            opened.seek(0)
-            with zipfile.ZipFile(opened) as packed:
-                if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
-                    raise ValueError(f"unpacked, it has more than {MOST_BYTES >> 20} MiB")
-            opened.seek(0)
-            with np.load(opened, allow_pickle=False) as file:
-                content = {key: file[key] for key in file.files}
+        with zipfile.ZipFile(path) as packed:
+            if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
+                raise ValueError(f"unpacked, it has more than {MOST_BYTES >> 20} MiB")
+        with np.load(path, allow_pickle=False) as file:
+            content = {key: file[key] for key in file.files}
     except DAMAGED as error:
-        raise UsageError(f"{path} cannot be read as curves: {error!s:.300}") from error
+        raise UsageError(
+            f"{path} cannot be read as curves (numpy.savez makes such a file): {error!s:.300}"
+        ) from error
     return {key: value for key, value in content.items() if isinstance(value, np.ndarray)}
 
 
