@@ -10,11 +10,13 @@ from dataclasses import replace
 from fractions import Fraction
 from math import inf, nextafter
 
+from msgspec import convert
+
 from seerd.planner.asha import places
 from seerd.planner.caching import IndexCache, per_problem
 from seerd.planner.draws import draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
-from seerd.planner.memory import Json, Memory, Values, differing, holding, integer, texts
+from seerd.planner.memory import Count, Json, Memory, Values, differing, holding
 from seerd.planner.model import (
     Allocation,
     Compared,
@@ -80,7 +82,7 @@ def _places(problem: Problem, memory: Memory) -> dict[str, str] | None:
     if memory.values.get(EXTENDED) != problem.extended:
         return None
     try:
-        names = texts(memory.values.get(PLACES))
+        names = convert(memory.values.get(PLACES), list[str])
     except ValueError:
         return None
     width = len(str(len(names)))
@@ -185,10 +187,8 @@ def unpaused(policy: Policy) -> Policy:
             return policy.plan(problem, memory, view)
         own = {key: value for key, value in memory.values.items() if key != TRAINING}
         wanted, inner = policy.plan(problem, cache.take(problem, memory) or Memory(own), view)
-        remembered = memory.values.get(TRAINING)
         try:
-            pairs = remembered.items() if isinstance(remembered, dict) else ()
-            sent = {name: integer(until, 0) for name, until in pairs}
+            sent = convert(memory.values.get(TRAINING), dict[str, Count])
         except ValueError:
             sent = {}
         answer, training = _carried_on(problem, wanted, sent, view)

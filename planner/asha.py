@@ -13,10 +13,12 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import TypeVar
 
+from msgspec import convert, to_builtins
+
 from seerd.planner.caching import IndexCache, prepared
 from seerd.planner.draws import draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
-from seerd.planner.memory import FORGOTTEN, Json, Memory, integer, items, recall, text
+from seerd.planner.memory import FORGOTTEN, Count, Json, Memory, recall
 from seerd.planner.model import (
     Bracket,
     Group,
@@ -187,11 +189,11 @@ class Search(Ladders):
     def recall(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no search can have remembered it."""
         brackets = self.setting.brackets
-        drawn = items(values.get("drawn"), len(brackets))
-        self._drawn = [integer(count, 0) for count in drawn]
+        self._drawn = convert(values.get("drawn"), list[Count])
+        if len(self._drawn) != len(brackets):
+            raise ValueError(self._drawn)
         if "names" in values:
-            prefix, offset, width = items(values["names"], 3)
-            self._names = Names(text(prefix), integer(offset, -sum(self._drawn)), integer(width, 1))
+            self._names = convert(values["names"], Names)
         elif view.trials:
             # the width follows from the limits, which may have been extended since
             self._names = names(len(next(iter(view.trials))) - 1)
@@ -208,10 +210,9 @@ class Search(Ladders):
         count = len(view.trials)
         self._drawn = dealt(count, self.setting.shares)
         self._names = names_after(max(view.trials), count, self.setting.expected)
-        names_ = self._names
-        self._changes["names"] = [names_.prefix, names_.offset, names_.width]
+        self._changes["names"] = to_builtins(self._names)
         self._changes["drawn"] = [*self._drawn]
-        self._changes |= {AT + name: place.remembered for name, place in at.items()}
+        self._changes |= {AT + name: to_builtins(place) for name, place in at.items()}
         self._stand(at, view)
 
     def settle(self, view: View) -> Sequence[Arrival]:
@@ -246,7 +247,7 @@ class Search(Ladders):
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
         for name, place in self.places.items():
-            self._changes[AT + name] = place.remembered
+            self._changes[AT + name] = to_builtins(place)
         self.places.clear()
         changes, self._changes = self._changes, {}
         return changes

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+from msgspec import Struct, convert, to_builtins
 
 from seerd.planner.asha import sizes
 from seerd.planner.fixed_cluster import FixedCluster
-from seerd.planner.memory import Json, Memory, Values, holding, integer, items, real, text
+from seerd.planner.memory import Count, Json, Memory, Values, holding
 from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
-from seerd.planner.pace import Pace, read_pace
+from seerd.planner.pace import Pace
 from seerd.planner.profile import Scaling
 from seerd.planner.ranking import RankKey, standing_at
-from seerd.planner.surrogate import Kernel, read_kernel
+from seerd.planner.surrogate import Kernel
 from seerd.planner.trial_ids import Names, names, names_after
 from seerd.planner.windows import ElasticRound, Windows
 
@@ -21,13 +23,12 @@ VERSION = 1
 TURN = "turn "  # begins the key of a trial's turn
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True, array_like=True):
     """A trial's present time on GPUs."""
 
-    gpus: int
+    gpus: Count
     since_s: float  # from when, seconds since the run began
-    until: int | None  # its turn is over when it has made this many reports; None: with the run
+    until: Count | None  # its turn is over with this many reports; None: with the run
 
 
 @dataclass(slots=True)
@@ -62,34 +63,26 @@ class SearchMemory:
         values: dict[str, Json] = {
             "version": VERSION,
             "drawn": self.drawn,
-            "names": [self.names.prefix, self.names.offset, self.names.width],
-            **self.pace.remembered,
+            "names": to_builtins(self.names),
+            **asdict(self.pace),
         }
         if self.kernel is not None:
-            values["kernel"] = self.kernel.remembered
+            values["kernel"] = to_builtins(self.kernel)
         for name, turn in self.turns.items():
-            values[TURN + name] = [turn.gpus, turn.since_s, turn.until]
+            values[TURN + name] = to_builtins(turn)
         return holding(memory, values)
 
 
 def read_search(values: Values) -> SearchMemory:
     """Read what was remembered. Raises `ValueError` if no search can have written it."""
-    prefix, offset, width = items(values.get("names"), 3)
-    kernel = values.get("kernel")
+    turns = {k.removeprefix(TURN): v for k, v in values.items() if k.startswith(TURN)}
     return SearchMemory(
-        names=Names(text(prefix), integer(offset, -(10**9)), integer(width, 1)),
-        turns={
-            k.removeprefix(TURN): _read_turn(v) for k, v in values.items() if k.startswith(TURN)
-        },
-        drawn=integer(values.get("drawn"), 0),
-        pace=read_pace(values),
-        kernel=None if kernel is None else read_kernel(kernel),
+        names=convert(values.get("names"), Names),
+        turns=convert(turns, dict[str, Turn]),
+        drawn=convert(values.get("drawn"), Count),
+        pace=convert(values, Pace),
+        kernel=convert(values.get("kernel"), Kernel | None),
     )
-
-
-def _read_turn(remembered: Json) -> Turn:
-    gpus, since_s, until = items(remembered, 3)
-    return Turn(integer(gpus, 1), real(since_s), None if until is None else integer(until, 1))
 
 
 PATIENCE = 5  # reports after which a trial may be found to have stopped improving

@@ -7,21 +7,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, convert
 
 from seerd.planner.caching import IndexCache, prepared
 from seerd.planner.draws import draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import (
     FORGOTTEN,
+    Count,
     Json,
     Memory,
     Values,
     differing,
     holding,
-    integer,
     recall,
-    texts,
 )
 from seerd.planner.model import (
     Allocation,
@@ -45,6 +46,9 @@ from seerd.planner.trial_ids import highest, in_order, trial_name
 
 VERSION = 1  # of what is remembered
 ALIVE = ("live", "finished")  # may have a place in the next rung, even with nothing left to train
+
+
+Number = Annotated[int, Meta(ge=-1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,10 @@ class Climb:
     reached it (True) or failed (False): a restart may take back the reports that would tell.
     """
 
-    bracket: int = -1  # its number, from 0; before the first -1
-    rung: int = -1  # which of the bracket's, from 0; without a bracket -1
-    asked: int = 0  # how many configurations have been asked for in all
-    begun: int = 0  # how many of the members have begun
+    bracket: Number = -1  # its number, from 0; before the first -1
+    rung: Number = -1  # which of the bracket's, from 0; without a bracket -1
+    asked: Count = 0  # how many configurations have been asked for in all
+    begun: Count = 0  # how many of the members have begun
     # the trials of the rung, in the order in which they begin
     members: list[str] = field(default_factory=list)
     # members that have begun and are not through; not written, as it follows from the rest
@@ -130,15 +134,13 @@ def halving(course_of: Callable[[Problem], Brackets | Impossible]) -> Policy:
     return prepared(course_of, outline, plan)
 
 
-# the whole numbers that are remembered, and the least value of each
-COUNTS = {"bracket": -1, "rung": -1, "asked": 0, "begun": 0}
+REMEMBERED = "bracket", "rung", "asked", "begun", "members"  # the fields that are written
 
 
 def _read(values: Values) -> Climb:
-    counts = {key: integer(values.get(key), least) for key, least in COUNTS.items()}
-    members = texts(values.get("members"))
-    running = [name for name in members[: counts["begun"]] if name not in values]
-    return Climb(**counts, members=members, running=running)
+    climb = convert({key: values.get(key) for key in REMEMBERED}, Climb)
+    running = [name for name in climb.members[: climb.begun] if name not in values]
+    return replace(climb, running=running)
 
 
 class _Turn:
@@ -172,8 +174,7 @@ class _Turn:
 
     def remembered(self) -> Memory:
         """Return the memory after this question."""
-        counts = {key: getattr(self.climb, key) for key in COUNTS}
-        climb: dict[str, Any] = {"version": VERSION, **counts, "members": self.climb.members}
+        climb = {"version": VERSION, **{key: getattr(self.climb, key) for key in REMEMBERED}}
         return self._memory.after({**differing(self._memory, climb), **self._through})
 
     def take_up(self) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict
 from itertools import takewhile
 
+from msgspec import Struct, convert, to_builtins
+
 from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
-from seerd.planner.memory import Json, integer, items, real
+from seerd.planner.memory import Count, Json
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
-from seerd.planner.pace import Pace, read_pace
+from seerd.planner.pace import Pace
 from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
 
@@ -28,19 +30,12 @@ RESULTS_BETWEEN = 5  # a trial is given more GPUs at most once in this many repo
 RUN, TRAINED = "run ", "trained "
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRun:
+class TrialRun(Struct, frozen=True, array_like=True):
     """A trial's time on one number of GPUs."""
 
-    gpus: int
+    gpus: Count
     since_s: float  # when it began, seconds since the tuning run began
-    grows_at: int = 0  # the trial may be given more GPUs when it has made this many reports
-
-
-def read_run(remembered: Json) -> TrialRun:
-    """Read a run from JSON. Raises `ValueError` if it is none."""
-    gpus, since_s, grows_at = items(remembered, 3)
-    return TrialRun(integer(gpus, 1), real(since_s), integer(grows_at, 0))
+    grows_at: Count = 0  # the trial may be given more GPUs when it has made this many reports
 
 
 def worth_starting(
@@ -111,10 +106,10 @@ class DeadlineSchedule(Search):
 
     def recall(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no schedule can have written it."""
-        self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
-        self.present = {name: read_run(value) for name, value in _after(RUN, values)}
-        self.pace = read_pace(values)
-        self._kept = self.pace.remembered
+        self._trained_s = convert(_after(TRAINED, values), dict[str, float])
+        self.present = convert(_after(RUN, values), dict[str, TrialRun])
+        self.pace = convert(values, Pace)
+        self._kept = asdict(self.pace)
         super().recall(values, view)
 
     def take_up(self, view: View) -> None:
@@ -127,7 +122,7 @@ class DeadlineSchedule(Search):
 
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
-        pace, changes, self._noted = self.pace.remembered, self._noted, {}
+        pace, changes, self._noted = asdict(self.pace), self._noted, {}
         changes |= {key: value for key, value in pace.items() if value != self._kept.get(key)}
         self._kept = pace
         return changes | super().take_changes()
@@ -164,7 +159,7 @@ class DeadlineSchedule(Search):
     def begin(self, name: str, gpus: int, now_s: float, grows_at: int = 0) -> TrialRun:
         """Begin a run: a trial is given GPUs."""
         run = self.present[name] = TrialRun(gpus, now_s, grows_at)
-        self._noted[RUN + name] = [*astuple(run)]
+        self._noted[RUN + name] = to_builtins(run)
         return run
 
     def end(self, name: str, now_s: float) -> None:
@@ -185,8 +180,8 @@ class DeadlineSchedule(Search):
         return self.setting.problem.scaling.speed(gpus)
 
 
-def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
-    return [(key.removeprefix(prefix), v) for key, v in values.items() if key.startswith(prefix)]
+def _after(prefix: str, values: Mapping[str, Json]) -> dict[str, Json]:
+    return {key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)}
 
 
 def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:

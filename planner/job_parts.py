@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from typing import cast
+from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, convert, to_builtins
 
 from seerd.planner.dividing import Freeze
-from seerd.planner.memory import Json, Memory, Values, integer, items, real, text, texts
+from seerd.planner.memory import Count, Json, Memory, Values
 from seerd.planner.model import (
     Impossible,
     Limits,
@@ -30,15 +31,14 @@ ALIKE = 0.1  # terms stay as they are if what they allow differs by less than th
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class JobTerms:
+class JobTerms(Struct, frozen=True, array_like=True):
     """What one job plans with."""
 
-    gpus: int  # the most GPUs at one moment
+    gpus: Count  # the most GPUs at one moment
     start_s: float  # since when, seconds since the run began
     deadline_s: float  # for how long from then on, seconds
     budget_gpu_s: float  # GPU-seconds from then on
-    renewals: int = 0  # how often its terms have changed
+    renewals: Count = 0  # how often its terms have changed
 
     def alike(self, other: JobTerms) -> bool:
         """Return whether planning anew with the other terms would change next to nothing."""
@@ -55,8 +55,8 @@ class JobTerms:
 class ShareTable:
     """How jobs share a run."""
 
-    gpus: int = 0  # how many GPUs were divided
-    extended: int = 0  # how often the run's limits had been extended when `spent_gpu_s` was noted
+    gpus: Count = 0  # how many GPUs were divided
+    extended: Count = 0  # how often the run's limits had been extended when `spent_gpu_s` was noted
     # GPU-seconds that all jobs had taken when the present limits were planned with
     spent_gpu_s: float = 0.0
     divided_s: float = 0.0  # when shares were divided last, seconds since the run began
@@ -64,7 +64,7 @@ class ShareTable:
     base: dict[str, float] = field(default_factory=dict)
     terms: dict[str, JobTerms] = field(default_factory=dict)  # what each job plans with
     # job -> how many GPUs it can use, where that is less than its share
-    caps: dict[str, int] = field(default_factory=dict)
+    caps: dict[str, Count] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)  # jobs whose policies want nothing more
     # what the shares follow from, apart from what jobs can use
     signature: list[str] = field(default_factory=list)
@@ -87,54 +87,36 @@ class ShareTable:
 
     def values(self) -> dict[str, Json]:
         """Return it as a policy's memory has it."""
+        best = self.freeze.best if self.freeze.best > float("-inf") else None
         return {
             "version": VERSION,
-            "gpus": self.gpus,
-            "extended": self.extended,
-            "spent": self.spent_gpu_s,
-            "divided": self.divided_s,
-            "base": cast("dict[str, Json]", dict(self.base)),
-            "terms": {name: [*astuple(terms)] for name, terms in self.terms.items()},
-            "caps": cast("dict[str, Json]", dict(self.caps)),
-            "done": [*self.done],
-            "signature": [*self.signature],
-            "among": [*sorted(self.freeze.candidates)],
-            "best": self.freeze.best if self.freeze.best > float("-inf") else None,
+            **{key: to_builtins(getattr(self, name)) for name, key in KEYS.items()},
+            "among": sorted(self.freeze.candidates),
+            "best": best,
             "unchanged": self.freeze.unchanged,
             "last": self.last,
         }
 
 
+# the keys of the memory, by the table's fields
+KEYS = {
+    "gpus": "gpus",
+    "extended": "extended",
+    "spent_gpu_s": "spent",
+    "divided_s": "divided",
+    **{name: name for name in ("base", "terms", "caps", "done", "signature")},
+}
+
+
 def read_table(values: Values) -> ShareTable:
     """Read what `ShareTable.values` has returned. Raises `ValueError` for anything else."""
-    terms, caps, base = values.get("terms"), values.get("caps"), values.get("base")
-    best, last = values.get("best"), values.get("last")
-    if not isinstance(terms, dict) or not isinstance(caps, dict) or not isinstance(base, dict):
-        raise ValueError(terms)
-    return ShareTable(
-        gpus=integer(values.get("gpus"), 0),
-        extended=integer(values.get("extended"), 0),
-        spent_gpu_s=real(values.get("spent")),
-        divided_s=real(values.get("divided")),
-        base={name: real(gpu_s) for name, gpu_s in base.items()},
-        terms={name: _read_terms(value) for name, value in terms.items()},
-        caps={name: integer(gpus, 0) for name, gpus in caps.items()},
-        done=[*texts(values.get("done"))],
-        signature=texts(values.get("signature")),
-        freeze=Freeze(
-            frozenset(texts(values.get("among"))),
-            float("-inf") if best is None else real(best),
-            integer(values.get("unchanged"), 0),
-        ),
-        last=None if last is None else text(last),
-    )
-
-
-def _read_terms(value: Json) -> JobTerms:
-    gpus, start_s, deadline_s, budget_gpu_s, renewals = items(value, 5)
-    return JobTerms(
-        integer(gpus, 0), real(start_s), real(deadline_s), real(budget_gpu_s), integer(renewals, 0)
-    )
+    fields = {name: values.get(key) for name, key in KEYS.items()}
+    kept = convert({**fields, "last": values.get("last")}, ShareTable)
+    best = convert(values.get("best"), float | None)
+    among = frozenset(convert(values.get("among"), list[str]))
+    unchanged = convert(values.get("unchanged"), Count)
+    kept.freeze = Freeze(among, float("-inf") if best is None else best, unchanged)
+    return kept
 
 
 BETWEEN = ":"  # separates a job's id from a key of its policy's memory

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from msgspec import structs
+
 from seerd.agent.gpu_shares import Claim
 from seerd.planner.caching import IndexCache
 from seerd.planner.dividing import Dividing, Prospect, divided, prospects
@@ -283,7 +285,7 @@ def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms)
         if before is not None and before.gpus == terms.gpus:
             return False
         table.refused[job.id], table.caps[job.id] = outline, 0
-        terms = replace(terms, gpus=0)
+        terms = structs.replace(terms, gpus=0)
     table.terms[job.id] = terms
     return True
 

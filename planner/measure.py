@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta, convert
 
 from seerd.planner.caching import prepared
-from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, real, recall, text
+from seerd.planner.memory import FORGOTTEN, Memory, holding, recall
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -44,7 +47,8 @@ SHORTEST_S = 10.0  # least seconds for a step: in less it would hardly start
 class Progress:
     """What is remembered."""
 
-    step: int  # the present step, from 0; -1 before the first; the number of steps after the last
+    # the present step, from 0; -1 before the first; the number of steps after the last
+    step: Annotated[int, Meta(ge=-1)]
     trial: str
     since_s: float  # when it began, seconds since the run began
     ends_s: float  # when its time is up, seconds since the run began
@@ -66,7 +70,7 @@ def _plan(
     problem: Problem, gpus: tuple[int, ...], memory: Memory, view: View
 ) -> tuple[Plan, Memory]:
     """Plan the present step, or the next one."""
-    remembered = recall(memory, VERSION, _read)
+    remembered = recall(memory, VERSION, lambda values: convert(values, Progress))
     # without a memory, the last trial, if there is any, is to go on
     now = remembered or Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
     new: tuple[NewTrial, ...] = ()
@@ -80,11 +84,6 @@ def _plan(
         allocation = Allocation(now.trial, gpus[now.step], now.step, until)
         wanted = Plan((allocation,), new, stage=now.step, ask_at_s=ask_at_s, note=note)
     return wanted, holding(memory, {"version": VERSION, **asdict(now)})
-
-
-def _read(values: Values) -> Progress:
-    since_s, ends_s = real(values.get("since_s")), real(values.get("ends_s"))
-    return Progress(integer(values.get("step"), -1), text(values.get("trial")), since_s, ends_s)
 
 
 def _steps(problem: Problem) -> tuple[int, ...] | Impossible:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Annotated, TypeVar
+
+from msgspec import Meta
 
 T = TypeVar("T")
+Count = Annotated[int, Meta(ge=0)]  # of what may be remembered: a whole number, at least 0
 Json = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 Values = Mapping[str, Json]
 
@@ -58,38 +61,3 @@ def differing(memory: Memory, values: Values) -> Values:
     had = memory.values
     # identity first, as long lists are mostly the very same object
     return {k: v for k, v in values.items() if not (had.get(k) is v or had.get(k) == v)}
-
-
-def integer(value: Json, least: int, most: int | None = None) -> int:
-    """Read an integer from `least` to `most`. Raises `ValueError` for anything else."""
-    if type(value) is not int or value < least or (most is not None and value > most):
-        raise ValueError(value)
-    return value
-
-
-def real(value: Json) -> float:
-    """Read a number. Raises `ValueError` for anything else."""
-    if type(value) not in (int, float):
-        raise ValueError(value)
-    return float(cast("float", value))
-
-
-def text(value: Json) -> str:
-    """Read a string. Raises `ValueError` for anything else."""
-    if not isinstance(value, str):
-        raise ValueError(value)
-    return value
-
-
-def items(value: Json, count: int) -> list[Json]:
-    """Read a list of `count` values. Raises `ValueError` for anything else."""
-    if not isinstance(value, list) or len(value) != count:
-        raise ValueError(value)
-    return value
-
-
-def texts(value: Json) -> list[str]:
-    """Read a list of strings of any length. Raises `ValueError` for anything else."""
-    if not isinstance(value, list) or not set(map(type, value)) <= {str}:
-        raise ValueError(value)
-    return cast("list[str]", value)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from statistics import median
-from typing import cast
 
-from seerd.planner.memory import Json, Values, real
 from seerd.planner.model import Report
 
 NEWEST = 15  # how many of the newest times are kept; their median counts
@@ -56,21 +54,3 @@ class Pace:
         """Note that all reports until now have been noted."""
         self.heard_s = now_s
         del self.reports_s[:-NEWEST], self.firsts_s[:-NEWEST]
-
-    @property
-    def remembered(self) -> dict[str, Json]:
-        """What a policy remembers of it."""
-        values = {"reports_s": [*self.reports_s], "firsts_s": [*self.firsts_s]}
-        return {"heard_s": self.heard_s, **cast("dict[str, Json]", values)}
-
-
-def read_pace(values: Values) -> Pace:
-    """Read what was remembered. Raises `ValueError` if no pace can have written it."""
-    reports_s, firsts_s = (_reals(values.get(key)) for key in ("reports_s", "firsts_s"))
-    return Pace(real(values.get("heard_s")), reports_s, firsts_s)
-
-
-def _reals(value: Json) -> list[float]:
-    if not isinstance(value, list):
-        raise ValueError(value)
-    return [*map(real, value)]

@@ -13,8 +13,11 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
-from seerd.planner.memory import Json, integer, items
+from msgspec import Meta, Struct, convert
+
+from seerd.planner.memory import Count, Json
 from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
 from seerd.planner.ranking import RankKey, metric_at, seconds_per_report, standing
 
@@ -90,27 +93,21 @@ class Rung:
 PAUSED, LOST = 0, -1  # instead of a job's number: on the way to no rung; failed on the way
 
 
-@dataclass(frozen=True, slots=True)
-class RungPlace:
+class RungPlace(Struct, frozen=True, array_like=True):
     """Where a trial is in its bracket."""
 
-    bracket: int  # its bracket, from 0
-    stood: int  # how many rungs it has come to
-    job: int  # the number of its job; `PAUSED` or `LOST` if it has none
-
-    @property
-    def remembered(self) -> Json:
-        """The place as JSON."""
-        return [self.bracket, self.stood, self.job]
+    bracket: Count  # its bracket, from 0
+    stood: Count  # how many rungs it has come to
+    job: Annotated[int, Meta(ge=LOST)]  # its job's number; `PAUSED` or `LOST` if it has none
 
 
 def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> RungPlace:
     """Read a place from JSON. Raises `ValueError` if these brackets have no such place."""
-    bracket, stood, job = items(remembered, 3)
-    rungs = brackets[integer(bracket, 0, len(brackets) - 1)]
-    job = integer(job, LOST)
-    most = len(rungs) if job == PAUSED else len(rungs) - 1
-    return RungPlace(integer(bracket, 0), integer(stood, 0, most), job)
+    place = convert(remembered, RungPlace)
+    rungs = len(brackets[place.bracket]) if place.bracket < len(brackets) else 0
+    if place.stood >= rungs + (place.job == PAUSED):
+        raise ValueError(remembered)
+    return place
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, islice
 
+from msgspec import convert
+
 from seerd.planner.caching import prepared
 from seerd.planner.draws import draws
-from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, recall, texts
+from seerd.planner.memory import FORGOTTEN, Count, Memory, Values, holding, recall
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -174,7 +176,7 @@ def _bracket_budgets(
 class Dealt:
     """What is remembered: in which order trials were dealt to the brackets of a stage."""
 
-    stage: int  # from 0; the number of rounds when the last one is over
+    stage: Count  # from 0; the number of rounds when the last one is over
     order: list[str]  # all trials that were left, best first; at first in the order of the ids
 
 
@@ -200,9 +202,7 @@ def seer(schedule_of: Callable[[Problem], Schedule | Impossible]) -> Policy:
         )
 
     def plan(problem: Problem, made: Schedule, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        dealt = recall(
-            memory, VERSION, lambda v: Dealt(integer(v.get("stage"), 0), texts(v.get("order")))
-        )
+        dealt = recall(memory, VERSION, lambda values: convert(values, Dealt))
         plan = Plan()
         if dealt is None:
             dealt, plan = _taken_up(made, view) if view.trials else _begun(problem, made)

@@ -228,7 +228,7 @@ def _answer(draft: PlanDraft) -> Plan:
     view, present, turns = draft.view, draft.round, draft.search.turns
     compared_trials = tuple(_compared(draft) if present is None else _judged(draft, present))
     left = (t for t in draft.runnable() if t.id not in draft.allocations)
-    settled = ", ".join(t.id for t in left if t.id in turns and settled(t, draft.view.mode))
+    stalled = ", ".join(t.id for t in left if t.id in turns and settled(t, draft.view.mode))
     draft.search.turns = {}
     for name, wanted in draft.allocations.items():
         before = turns.get(name)
@@ -254,7 +254,7 @@ def _answer(draft: PlanDraft) -> Plan:
         hold_gpus=draft.cluster.gpus if present is None else 0,
         done=not allocations,
         compared=compared_trials,
-        note=MAKES_ROOM.format(names=settled) if settled else "",
+        note=MAKES_ROOM.format(names=stalled) if stalled else "",
     )
 
 

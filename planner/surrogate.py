@@ -18,19 +18,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from statistics import NormalDist
 from typing import cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from seerd.planner.caching import per_problem
 from seerd.planner.draws import draws
-from seerd.planner.memory import Json, integer, items, real
+from seerd.planner.memory import Count
 from seerd.planner.model import Problem
 from seerd.planner.parameter import Config, Value, key_of
 
@@ -65,29 +67,14 @@ class RungResult:
     value: float | None  # its metric, larger is better; None: not finite
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True, array_like=True):
     """The hyperparameters of the covariance."""
 
-    results: int  # how many results they were fitted to; 0: to none
-    scales: tuple[float, ...]  # length scale of each parameter
+    results: Count  # how many results they were fitted to; 0: to none
+    scales: list[float]  # length scale of each parameter
     amplitude: float = 0.6  # share of the variance that the configuration explains
     memory: float = CARRIED  # correlation of a trial's scores at rungs that follow each other
     noise: float = 0.1  # variance of what nothing explains
-
-    @property
-    def remembered(self) -> Json:
-        """The kernel as JSON."""
-        return [self.results, [*self.scales], self.amplitude, self.memory, self.noise]
-
-
-def read_kernel(remembered: Json) -> Kernel:
-    """Read a kernel from JSON. Raises `ValueError` if it is none."""
-    results, scales, *rest = items(remembered, 5)
-    if not isinstance(scales, list):
-        raise ValueError(scales)
-    amplitude, memory, noise = map(real, rest)
-    return Kernel(integer(results, 0), tuple(map(real, scales)), amplitude, memory, noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +146,7 @@ def propose(
             np.array([rung for _, rung, _ in scores], dtype=float),
             np.array([score for _, _, score in scores]),
         )
-        usual = Kernel(0, (USUAL,) * len(every_axis))
+        usual = Kernel(0, [USUAL] * len(every_axis))
         kernel = kernel if kernel is not None and len(kernel.scales) == len(every_axis) else usual
         if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
             kernel = replace(_fitted(model, kernel), results=len(results))
@@ -288,7 +275,7 @@ def _fitted(model: _Model, kernel: Kernel) -> Kernel:
 def _scaled(kernel: Kernel, place: int, factor: float) -> Kernel:
     scales = list(kernel.scales)
     scales[place] = min(LONGEST, max(SHORTEST, scales[place] * factor))
-    return replace(kernel, scales=tuple(scales))
+    return replace(kernel, scales=scales)
 
 
 _controller = cache(ThreadpoolController)

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True, array_like=True):
     """The ids of a run's trials."""
 
     prefix: str  # what each begins with
     offset: int  # what is added to a trial's number
-    width: int  # digits of that sum
+    width: Annotated[int, Meta(ge=1)]  # digits of that sum
 
     def of(self, number: int) -> str:
         """Return the id of the trial that was asked for as number `number` (from 1)."""

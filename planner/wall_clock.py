@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
+from msgspec import convert
+
 from seerd.planner.caching import prepared
 from seerd.planner.draws import draws
-from seerd.planner.memory import FORGOTTEN, Json, Memory, Values, holding, integer, recall, texts
+from seerd.planner.memory import FORGOTTEN, Count, Json, Memory, Values, holding, recall
 from seerd.planner.model import (
     Allocation,
     Bracket,
@@ -60,7 +62,7 @@ class Timetable:
 class Field:
     """The trials in a track."""
 
-    round: int  # the number of their round, from 0
+    round: Count  # the number of their round, from 0
     members: list[str]  # best first when the round began; at first in the order of the ids
 
 
@@ -120,7 +122,7 @@ def by_wall_clock(
 def _read(table: Timetable, values: Values) -> Fields:
     """Read the fields; a track of which nothing is remembered has its first trials."""
     return tuple(
-        Field(integer(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
+        convert({"round": values[f"round {n}"], "members": values.get(f"members {n}")}, Field)
         if f"round {n}" in values
         else Field(0, first)
         for n, first in enumerate(table.firsts)

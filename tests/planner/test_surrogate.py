@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert, to_builtins
 
 from seerd.planner.draws import draws
 from seerd.planner.model import Limits, PolicyParams, Problem
@@ -19,7 +20,6 @@ from seerd.planner.surrogate import (
     RungResult,
     normal_scores,
     propose,
-    read_kernel,
     scored,
 )
 
@@ -135,8 +135,8 @@ def test_normal_scores_keep_order_and_ties(values: list[int]) -> None:
 
 
 def test_a_kernel_is_read_as_it_was_written() -> None:
-    kernel = Kernel(7, (0.5, 2.0), 0.3, 0.7, 0.1)
-    assert read_kernel(kernel.remembered) == kernel
+    kernel = Kernel(7, [0.5, 2.0], 0.3, 0.7, 0.1)
+    assert convert(to_builtins(kernel), Kernel) == kernel
     for wrong in (None, [1, 2, 3], [1, [0.5], 0.3, "x", 0.1], [1, 0.5, 0.3, 0.7, 0.1]):
         with pytest.raises(ValueError):
-            read_kernel(wrong)
+            convert(wrong, Kernel)
