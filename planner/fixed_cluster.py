@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
+from seerd.planner.model import Impossible, Limits, Problem
 
 # most part of an instance that the budget may leave: with more, another one is worth it
 SPARE_INSTANCE = 0.05
@@ -48,7 +48,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     gpus, lasts_s = 1, 0.0
     for counted in counted_with(problem):
-        gpus = _whole(problem) if problem.whole else _paid(counted, problem.params)
+        gpus = _paid(counted, problem)
         gpus = gpus if most is None else min(gpus, most)
         lasts_s = min(limits.deadline_s, limits.budget_gpu_s / gpus)
         if lasts_s * HAIR >= least_s:
@@ -70,20 +70,16 @@ def counted_with(problem: Problem) -> tuple[Limits, ...]:
     return problem.limits, problem.planned
 
 
-def _paid(limits: Limits, params: PolicyParams) -> int:
-    exact = limits.budget_gpu_s / limits.deadline_s * HAIR
-    count = max(params.p_min, int(exact))
-    another_trial = (count + 1) % params.p_min == 0
-    one_more_s = limits.budget_gpu_s / (count + 1)
-    return count + (another_trial and exact - count > SPARE_GPU and one_more_s >= params.t_min_s)
-
-
-def _whole(problem: Problem) -> int:
-    limits, params, size = problem.planned, problem.params, problem.gpus_per_instance
+def _paid(limits: Limits, problem: Problem) -> int:
+    params, size = problem.params, problem.gpus_per_instance if problem.whole else 1
     exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
     count = max(-(-params.p_min // size), int(exact))
+    spare = SPARE_INSTANCE if problem.whole else SPARE_GPU
+    another_trial = problem.whole or (count + 1) % params.p_min == 0
     one_more_s = limits.budget_gpu_s / ((count + 1) * size)
-    return (count + (exact - count > SPARE_INSTANCE and one_more_s >= params.t_min_s)) * size
+    return (
+        count + (another_trial and exact - count > spare and one_more_s >= params.t_min_s)
+    ) * size
 
 
 def at_least(figure: float) -> float:

@@ -223,7 +223,12 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     had = {name: gpu_s - table.base.get(name, 0.0) for name, gpu_s in view.spent.items()}
     ahead_s, freeze, last = _while_s(problem), table.freeze, table.last
     by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, expected, freeze, last)
-    claims = [_claim(job, table, own_left(problem, job, view, left)) for job in open_]
+    claims = []
+    for job in open_:
+        own, most = own_left(problem, job, view, left), job.problem.limits.max_gpus
+        caps = [table.gpus, table.caps.get(job.id, table.gpus), *([] if most is None else [most])]
+        cap = min(caps) if own.deadline_s > 0 and own.budget_gpu_s > 0 else 0
+        claims.append(Claim(job.id, cap, job.weight, job.problem.params.p_min))
     division = divided(table.gpus, claims, by)
     table.freeze, table.last = division.freeze, division.last
     together = sum(division.given.values()) or 1
@@ -248,13 +253,6 @@ def _base(
     turn = _while_s(problem)
     ahead = {job.id: min(max(0.0, had.get(job.id, 0.0) - last * job.weight), turn) for job in open_}
     return {job: gpu_s - ahead.get(job, 0.0) for job, gpu_s in view.spent.items()}
-
-
-def _claim(job: PlannedJob, table: ShareTable, left: Limits) -> Claim:
-    most = job.problem.limits.max_gpus
-    caps = [table.gpus, table.caps.get(job.id, table.gpus), *([] if most is None else [most])]
-    cap = min(caps) if left.deadline_s > 0 and left.budget_gpu_s > 0 else 0
-    return Claim(job.id, cap, job.weight, job.problem.params.p_min)
 
 
 def _terms(

@@ -204,8 +204,13 @@ def seer(schedule_of: Callable[[Problem], Schedule | Impossible]) -> Policy:
     def plan(problem: Problem, made: Schedule, memory: Memory, view: View) -> tuple[Plan, Memory]:
         dealt = recall(memory, VERSION, lambda values: convert(values, Dealt))
         plan = Plan()
-        if dealt is None:
-            dealt, plan = _taken_up(made, view) if view.trials else _begun(problem, made)
+        if dealt is None and view.trials:
+            dealt, plan = _taken_up(made, view)
+        elif dealt is None:  # all trials, in the order of their ids (Algorithm 1, lines 1 and 2)
+            drawn, count = draws(problem), sum(made.trials)
+            ids = [trial_name(number, len(str(count))) for number in range(1, count + 1)]
+            plan = Plan(new=tuple(NewTrial(name, drawn[n]) for n, name in enumerate(ids)))
+            dealt = Dealt(0, ids)
         view = view.with_new(plan.new)
         while dealt.stage < made.rounds and view.now_s >= float(made.ends[dealt.stage]):
             dealt, plan = _next_stage(made, dealt, plan, view)
@@ -213,14 +218,6 @@ def seer(schedule_of: Callable[[Problem], Schedule | Impossible]) -> Policy:
         return _wanted(made, dealt, plan, view), holding(memory, values)
 
     return prepared(schedule_of, outline, plan)
-
-
-def _begun(problem: Problem, made: Schedule) -> Step:
-    """Draw all trials, in the order of their ids (Algorithm 1, lines 1 and 2)."""
-    count = sum(made.trials)
-    drawn, width = draws(problem), len(str(count))
-    new = tuple(NewTrial(trial_name(number + 1, width), drawn[number]) for number in range(count))
-    return Dealt(0, [trial.id for trial in new]), Plan(new=new)
 
 
 def _taken_up(made: Schedule, view: View) -> Step:

@@ -105,8 +105,14 @@ def by_wall_clock(
         fields = recall(memory, VERSION, lambda values: _read(table, values))
         plan = Plan()
         if fields is None:
-            begun = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
-            fields, plan = begun
+            if view.trials:
+                fields, plan = _taken_up(table, view)
+            else:
+                fields = tuple(Field(0, first) for first in table.firsts)
+                ids = [name for first in table.firsts for name in first]
+                drawn = draws(problem)
+                configs = sampler(problem, len(ids)) if sampler else (drawn[n] for n in count())
+                plan = Plan(new=tuple(NewTrial(*pair) for pair in zip(ids, configs, strict=False)))
             view = view.with_new(plan.new)
         for number, track in enumerate(table.tracks):
             present = fields[number].round
@@ -135,16 +141,6 @@ def _written(table: Timetable, fields: Fields) -> Values:
         if now != Field(0, first):
             values |= {f"round {n}": now.round, f"members {n}": [*now.members]}
     return values
-
-
-def _begun(problem: Problem, table: Timetable, sampler: Sampler | None) -> Step:
-    ids = [name for first in table.firsts for name in first]
-    if sampler is None:
-        configs: Iterable[Config] = map(draws(problem).__getitem__, range(len(ids)))
-    else:
-        configs = sampler(problem, len(ids))
-    new = tuple(map(NewTrial, ids, configs))
-    return tuple(Field(0, first) for first in table.firsts), Plan(new=new)
 
 
 def _taken_up(table: Timetable, view: View) -> Step:

@@ -238,7 +238,19 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
                 f"booting {count(instances, 'instance')} takes about {share:.0%} of the budget: a "
                 "longer deadline or a faster image would help"
             )
-    yield from _gpu_warnings(problem, outline)
+    # what few GPUs change in SEER's plan; other policies say so in their outline
+    is_changed = len(outline.adjusted) > len(problem.adjusted)
+    if problem.params.name == "seer" and is_changed and problem.limits.max_gpus is not None:
+        yield (
+            f"there may be only {count(problem.limits.max_gpus, 'GPU')} at one moment: "
+            "limits.max_gpus, or all that the cluster has"
+        )
+        if len(outline.stages) == 1:
+            yield (
+                f"seer begins with all trials at once, so it compares only {outline.trials} and "
+                "eliminates none; with so few GPUs `--policy hyperband` tries more, one after "
+                "another"
+            )
     if not profile.is_measured:
         yield UNMEASURED
         return
@@ -250,20 +262,6 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         yield (
             f"the first stage lasts {first.end_s - first.start_s:.0f}s, and the first report comes "
             f"after about {report_s:.0f}s: trials would be judged without one; raise policy.t_min"
-        )
-
-
-def _gpu_warnings(problem: Problem, outline: Outline) -> Iterator[str]:
-    """Yield what few GPUs change in SEER's plan. Other policies say so in their outline."""
-    is_changed = len(outline.adjusted) > len(problem.adjusted)
-    if problem.params.name != "seer" or not is_changed or problem.limits.max_gpus is None:
-        return
-    gpus = count(problem.limits.max_gpus, "GPU")
-    yield f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
-    if len(outline.stages) == 1:
-        yield (
-            f"seer begins with all trials at once, so it compares only {outline.trials} and "
-            "eliminates none; with so few GPUs `--policy hyperband` tries more, one after another"
         )
 
 

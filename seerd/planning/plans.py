@@ -12,7 +12,7 @@ from seerd.core.events import Objective, RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.forecast import Forecast, lane_time
 from seerd.planner.halving import sha_rungs
-from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Impossible, Limits, Problem
 from seerd.planner.policies import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
@@ -36,7 +36,6 @@ NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
 class _Task:
     """What is to be planned."""
 
-    params: PolicyParams  # the policy's parameters
     stages: tuple[WorkStage, ...]  # the stages that need GPUs
     cluster: ClusterFacts  # what machines can be had, and how they are billed
     profile: Profile  # how long things take
@@ -75,7 +74,7 @@ def elastic_plan(
     p_max = spec.policy.p_max or (measured if measured > 1 else None)
     stages = work_stages(sha_rungs(spec.policy), p_max)
     most = cluster.most_gpus(spec.limits.max_gpus)
-    task = _Task(spec.policy, stages, cluster, profile, most)
+    task = _Task(stages, cluster, profile, most)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
     search = _cheapest if minimize == "cost" else _fastest
     return _planned(spec, task, search(task, spec, closing_s), closing_s)
@@ -194,7 +193,15 @@ def _planned(spec: Spec, task: _Task, plan: ElasticPlan, closing_s: float) -> Pl
     start_s = (
         profile.cloud.pending.p50_s + profile.cloud.boot.p50_s if cluster.per_instance else 0.0
     )
-    params = replace(task.params, stage_gpus=plan.gpus, stage_s=_stage_s(task, plan.gpus))
+    stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, plan.gpus, strict=True)]
+    stage_s = tuple(  # the mean of the longest lane of each
+        max(
+            lane.turns * lane_time(stage.iterations, lane.gpus_per_trial, cluster, profile).mean_s
+            for lane in lanes(stage, cluster.gpus_per_instance)
+        )
+        for stage in stages
+    )
+    params = replace(spec.policy, stage_gpus=plan.gpus, stage_s=stage_s)
     problem = Problem(
         limits,
         spec.space,
@@ -209,20 +216,6 @@ def _planned(spec: Spec, task: _Task, plan: ElasticPlan, closing_s: float) -> Pl
     assert not isinstance(outline, Impossible), outline.reason
     planned = Planned(problem, outline, cluster, forecast)
     return replace(planned, warnings=tuple(warnings(planned, profile)))
-
-
-def _stage_s(task: _Task, gpus: tuple[int, ...]) -> tuple[float, ...]:
-    """Return how many seconds each stage should take: the mean of its longest lane."""
-    size = task.cluster.gpus_per_instance
-    stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
-    return tuple(
-        max(
-            lane.turns
-            * lane_time(stage.iterations, lane.gpus_per_trial, task.cluster, task.profile).mean_s
-            for lane in lanes(stage, size)
-        )
-        for stage in stages
-    )
 
 
 def plan_of(

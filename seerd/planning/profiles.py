@@ -119,27 +119,23 @@ def kept_of(
         **msgspec.structs.asdict(target),
         run=run,
         measured_at=measured_at,
-        points=_points(made, found),
+        points=tuple(
+            Point(
+                gpus=gpus,
+                measured=gpus in made.measured,
+                report_s=made.one_gpu_s / speed,
+                samples=len(found.report_s.get(gpus, ())),
+                speed=speed,
+                efficiency=speed / gpus,
+            )
+            for gpus, speed in made.scaling.points
+        ),
         law=made.law,
         fit_error=made.error,
         report_s=Times(report.p50_s, report.p95_s, reports),
         **times,
         checkpoint_bytes=found.checkpoint_bytes or None,
         notes=(*notes, *_doubts(made, found)),
-    )
-
-
-def _points(made: Fit, found: Measured) -> tuple[Point, ...]:
-    return tuple(
-        Point(
-            gpus=gpus,
-            measured=gpus in made.measured,
-            report_s=made.one_gpu_s / speed,
-            samples=len(found.report_s.get(gpus, ())),
-            speed=speed,
-            efficiency=speed / gpus,
-        )
-        for gpus, speed in made.scaling.points
     )
 
 

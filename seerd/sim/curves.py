@@ -122,25 +122,6 @@ def load_curves(path: Path) -> Curves:
             f"{path} has no {', '.join(sorted(missing))}; curves need metric, seconds and "
             "mode (docs/simulate.md)"
         )
-    return _checked(path, content)
-
-
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays; pickled objects are refused, since reading them could run any program."""
-    try:
-        with zipfile.ZipFile(path) as packed:
-            if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
-                raise ValueError(f"unpacked, it has more than {MOST_BYTES >> 20} MiB")
-        with np.load(path, allow_pickle=False) as file:
-            content = {key: file[key] for key in file.files}
-    except DAMAGED as error:
-        raise UsageError(
-            f"{path} cannot be read as curves (numpy.savez makes such a file): {error!s:.300}"
-        ) from error
-    return {key: value for key, value in content.items() if isinstance(value, np.ndarray)}
-
-
-def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
     metric, seconds, mode = content["metric"], content["seconds"], str(content["mode"])
     gpus = content.get("gpus", np.array(1))
     problems = [
@@ -172,6 +153,21 @@ def _checked(path: Path, content: dict[str, NDArray[Any]]) -> Curves:
         raise UsageError(f"{path}: {'; '.join(problems)}")
     configs = _read_configs(path, content, len(metric))
     return Curves(metric, seconds, int(gpus), "max" if mode == "max" else "min", configs)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays; pickled objects are refused, since reading them could run any program."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            if sum(part.file_size for part in packed.infolist()) > MOST_BYTES:
+                raise ValueError(f"unpacked, it has more than {MOST_BYTES >> 20} MiB")
+        with np.load(path, allow_pickle=False) as file:
+            content = {key: file[key] for key in file.files}
+    except DAMAGED as error:
+        raise UsageError(
+            f"{path} cannot be read as curves (numpy.savez makes such a file): {error!s:.300}"
+        ) from error
+    return {key: value for key, value in content.items() if isinstance(value, np.ndarray)}
 
 
 def _held(values: NDArray[Any]) -> Floats:
@@ -216,20 +212,18 @@ def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
     dimensions = [p for p in made if len(columns[p.name]) == len(configs)]
     for parameter in made:
         if len(columns[parameter.name]) < len(configs):
-            others = filter(_names, dimensions)
-            tells = (_condition(parameter.name, other, configs) for other in others)
+            tells = (_condition(parameter.name, other, configs) for other in dimensions)
             if condition := next(filter(None, tells), None):
                 dimensions.append(replace(parameter, when=(condition,)))
     return dimensions
 
 
-def _names(parameter: Parameter) -> bool:
-    """Return whether it is a choice of names or whole numbers; a real number selects nothing."""
-    return bool(parameter.choices) and not any(isinstance(v, float) for v in parameter.choices)
-
-
 def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Condition | None:
-    """Return the values of `other` with which configurations have this one, if those tell."""
+    """Return the values of `other` with which configurations have this one, if those tell. It is a
+    choice of names or whole numbers: a real number selects nothing.
+    """
+    if not other.choices or any(isinstance(value, float) for value in other.choices):
+        return None
     having = {config.get(other.name) for config in configs if name in config}
     lacking = {config.get(other.name) for config in configs if name not in config}
     if None in having or having & lacking:
