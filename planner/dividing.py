@@ -234,12 +234,18 @@ def _in_turn(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
 
 def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
     """Give step after step to the job that offers most, beside a floor for all."""
+
+    def largest_gap(offers: Sequence[Offer]) -> str | None:
+        """Choose the largest gap; among equals, the job that has least yet."""
+        best = max(offers, key=lambda offer: (offer.gap, -shares[offer.job]), default=None)
+        return None if best is None else best.job
+
     fair, last = fair_shares(gpus, claims), by.last
     shares = {c.job: int(fair[c.job] * FLOOR / c.least) * c.least for c in claims}
     while True:
         able = {offer.job for offer in _able(gpus, claims, shares) if offer.open}
         offers_left = [_offer(job, shares[job.job], by) for job in by.jobs if job.job in able]
-        job = greedy(offers_left, lambda offers: _first(offers, shares))
+        job = greedy(offers_left, largest_gap)
         if job is None:
             return Division(shares, by.freeze, last)
         shares[job] += _least(claims, job)
@@ -254,12 +260,6 @@ def _offer(job: Prospect, gpus: int, by: Dividing) -> Offer:
     after = 0.0 if by.sharing == "worst-first" else job.regret_after((gpus + 1) * by.left_s)
     best, gain = job.best or 0.0, regret - after
     return Offer(job.job, best + gain, best, gain, gain)
-
-
-def _first(offers: Sequence[Offer], shares: Mapping[str, int]) -> str | None:
-    """Choose the largest gap; among equals, the job that has least yet."""
-    best = max(offers, key=lambda offer: (offer.gap, -shares[offer.job]), default=None)
-    return None if best is None else best.job
 
 
 def _able(gpus: int, claims: Sequence[Claim], shares: Mapping[str, int]) -> list[Offer]:

@@ -44,11 +44,11 @@ class Moments:
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.mean_s + other.mean_s, self.variance + other.variance)
 
-    def times(self, count: int, faster: float = 1.0) -> Moments:
-        """Return the moments of `count` such times in turn, each `faster` times as fast."""
-        return Moments(self.mean_s * count / faster, self.variance * count / faster**2)
+    def times(self, count: int) -> Moments:
+        """Return the moments of `count` such times in turn."""
+        return Moments(self.mean_s * count, self.variance * count)
 
-    def all_alike(self, count: int, faster: float = 1.0) -> Moments:
+    def all_alike(self, count: int, faster: float) -> Moments:
         """Return the moments of `count` times that are drawn once: if one is long, all are."""
         return Moments(self.mean_s * count / faster, self.variance * (count / faster) ** 2)
 
@@ -148,10 +148,6 @@ class _Draws:
         """Draw the seconds of the slowest member of each crowd: shape (crowds, samples)."""
         return slowest(crowds, self.rng.random((len(crowds), self.samples)))
 
-    def together(self, crowds: Sequence[Crowd], longest: Samples) -> Samples:
-        """Draw the seconds of all members of each crowd together: shape (crowds, samples)."""
-        return together(crowds, longest, self.rng.standard_normal((len(crowds), self.samples)))
-
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
@@ -193,7 +189,8 @@ def forecast_stages(
         now = end[stage] = ready[stage] + work[stage]
     clock = _Clock(begin, ready, end)
     if not cluster.per_instance:
-        gpu_s = (gpus * draws.together(crowds, longest)).sum(axis=0)
+        normal = draws.rng.standard_normal(longest.shape)
+        gpu_s = (gpus * together(crowds, longest, normal)).sum(axis=0)
     else:
         gpu_s = _per_instance_gpu_s(rentals(held), clock, draws, cluster, profile)
     return _forecast(clock.end[-1], gpu_s, sum(grown), cluster, profile)

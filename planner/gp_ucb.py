@@ -164,10 +164,8 @@ class FromCandidates(AtRandom):
         if guess or not untried.any():
             return self._draws[number]
         with one_thread():
-            step = len(self._at) + 1
-            bounds = upper_bounds(self._belief(mode), *self._width(step))
-        at = chosen(bounds, untried)
-        return self._candidates[0 if at is None else at]
+            bounds = upper_bounds(self._belief(mode), *self._width(len(self._at) + 1))
+        return self._candidates[chosen(bounds, untried) or 0]
 
     def drew(self, trial: str, config: Config) -> None:
         """Note that a candidate has a trial."""

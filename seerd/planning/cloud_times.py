@@ -73,7 +73,14 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
     """Return the profile with the measured times of the spec's cloud, if any, and a note."""
     if not spec.cluster.rented or not (kept := load(home)):
         return profile
-    best = chosen(kept, spec.cluster.region or _named_region(), spec.cluster.types)
+    region = spec.cluster.region
+    if not region:  # that of the environment or AWS's files; AWS is not asked
+        from seerd.aws.cloud import Cloud
+        from seerd.aws.errors import AwsError
+
+        with contextlib.suppress(AwsError):
+            region = Cloud(None).region
+    best = chosen(kept, region, spec.cluster.types)
     if best is None:
         return profile
     own = stands_for(best.instance_type, spec.cluster.types)
@@ -85,17 +92,6 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
         f"{best.region} on {best.measured_at[:10]}{rest}"
     )
     return replace(profile, cloud=cloud, note=note)
-
-
-def _named_region() -> str | None:
-    """Return the region of the environment or AWS's files; None: none. AWS is not asked."""
-    from seerd.aws.cloud import Cloud
-    from seerd.aws.errors import AwsError
-
-    try:
-        return Cloud(None).region
-    except AwsError:
-        return None
 
 
 def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:

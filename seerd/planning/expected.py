@@ -4,7 +4,6 @@ one will get, by the seconds of a report and a start. Nothing is decided by thes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -53,10 +52,15 @@ def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation
     windows = windows_of(problem, cluster, look, job.report.p50_s, problem.params.max_reports)
     first_s = windows.ends_s(0)
     first = _made(problem, [(problem.params.p_min, first_s - windows.start_s)], job)
-    rest = [
-        (problem.params.p_min, windows.ends_s(windows.last - 1) - first_s),
-        *_last(problem, cluster, windows),
-    ]
+    least, now_s = problem.params.p_min, windows.ends_s(windows.last - 1)
+    rest = [(least, now_s - first_s)]
+    while now_s < windows.end_s:
+        finalists, ends_s = windows.finalists(now_s), windows.changes_s(now_s)
+        most = max(least, cluster.gpus - least * (finalists - 1))
+        if finalists > 1:
+            most = min(most, max(least, problem.gpus_per_instance))
+        rest.append((max(p for p in sizes(problem, cluster.gpus) if p <= most), ends_s - now_s))
+        now_s = ends_s
     reports = min(windows.rungs[-1], first) + _made(problem, rest, job)
     return Expectation(_tried(problem, cluster, windows, job), _no_more(problem, reports))
 
@@ -72,18 +76,6 @@ def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobPr
     )
     tried = max(beside, int(beside * (windows.ends_s(0) - windows.start_s) / takes_s))
     return tried if params.trials is None else min(tried, params.trials)
-
-
-def _last(problem: Problem, cluster: FixedCluster, windows: Windows) -> Iterator[Part]:
-    now_s, least = windows.ends_s(windows.last - 1), problem.params.p_min
-    while now_s < windows.end_s:
-        finalists, ends_s = windows.finalists(now_s), windows.changes_s(now_s)
-        most = max(least, cluster.gpus - least * (finalists - 1))
-        if finalists > 1:
-            most = min(most, max(least, problem.gpus_per_instance))
-        allowed = [gpus for gpus in sizes(problem, cluster.gpus) if gpus <= most]
-        yield max(allowed), ends_s - now_s
-        now_s = ends_s
 
 
 def _made(problem: Problem, parts: list[Part], job: JobProfile) -> float:
