@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem  # noqa: E402
 from seerd.planner.model import Plan, View  # noqa: E402
-from seerd.planner.policies import policy_of  # noqa: E402
+from seerd.planner.policy import policy_of  # noqa: E402
 
 HOUR_S = 3600.0
 MINUTES = {50: 60, 1000: 6}

@@ -1,5 +1,5 @@
-"""Policies by their names. Each is imported when it is first asked: a command needs one or none,
-and numpy with all of them takes 0.16 s to import.
+"""Policies of one job, by their names. Each is imported when it is first asked: a command needs one
+or none, and numpy with all of them takes 0.16 s to import.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from seerd.planner.memory import Memory
-from seerd.planner.model import Impossible, Outline, Plan, Policy, Problem, View
+from seerd.planner.model import Policy
 
 
 def _later(name: str, *changes: str) -> Policy:
@@ -48,10 +47,9 @@ POLICIES: dict[str, Policy] = {
     "hypersched": _later("hypersched.HYPERSCHED", *_BY_REPORTS),
     "bohb": _later("bohb.BOHB", *_BY_REPORTS),
     "gp-ucb": _later("gp_ucb.GP_UCB", *_BY_REPORTS),
-}  # every policy of one job by its name in the spec
+}  # every policy by its name in the spec
 
-# those that a spec cannot name: of `seerd profile`, and of a run that several jobs share
-OTHERS = {"profile": _later("measure.MEASURE"), "jobs": _later("jobs.JOBS")}
+PROFILE = _later("measure.MEASURE")  # the policy of `seerd profile`, which a spec cannot name
 # ask for all of their trials when they begin
 AT_ONCE = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband", "sha", "profile"})
 # have rounds that are planned when they begin: other limits are planned anew
@@ -62,19 +60,4 @@ TO_THE_LAST_RUNG = frozenset({"sha", "profile"})
 
 def named(name: str) -> Policy:
     """Return the policy of this name."""
-    return OTHERS.get(name) or POLICIES[name]
-
-
-def policy_of(problem: Problem) -> Policy:
-    """Return the policy that the problem's parameters name."""
-    return named(problem.params.name)
-
-
-def outline_of(problem: Problem) -> Outline | Impossible:
-    """Outline the whole run as the problem's policy would have it, or say why it cannot."""
-    return policy_of(problem).outline(problem)
-
-
-def plan_of(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Ask the problem's policy what it wants now, and what to remember for the next question."""
-    return policy_of(problem).plan(problem, memory, view)
+    return PROFILE if name == "profile" else POLICIES[name]

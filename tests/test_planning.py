@@ -21,7 +21,8 @@ from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import EC2, JOB, ORPHAN_SPARE_S, PAPERS_TYPE, PRICES_AS_OF, assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
 from seerd.planner.parameter import plain
-from seerd.planner.policies import POLICIES, outline_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from seerd.planning.facts import BEGINS_ANEW, problem_of

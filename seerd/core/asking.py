@@ -40,7 +40,7 @@ def outlined(facts: RunFacts) -> RunFacts:
     """
     if facts.outline != NO_OUTLINE:
         return facts
-    from seerd.planner.policies import outline_of
+    from seerd.planner.policy import outline_of
 
     outline = outline_of(facts.problem)
     if isinstance(outline, Impossible):
@@ -78,7 +78,7 @@ class Asking:
 
 def default_plan() -> PlanFunction:
     """Return the function that asks the policy of a problem. Importing it imports all policies."""
-    from seerd.planner.policies import plan_of
+    from seerd.planner.policy import plan_of
 
     asked: PlanFunction = plan_of
     return asked

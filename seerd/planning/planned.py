@@ -26,7 +26,8 @@ from seerd.planner.model import (
     Problem,
     View,
 )
-from seerd.planner.policies import POLICIES, TO_THE_LAST_RUNG, outline_of, plan_of
+from seerd.planner.policies import POLICIES, TO_THE_LAST_RUNG
+from seerd.planner.policy import outline_of, plan_of
 from seerd.planner.profile import Latency, Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for

@@ -13,7 +13,7 @@ from seerd.errors import LimitsError, UsageError
 from seerd.planner.forecast import Forecast, lane_time
 from seerd.planner.halving import sha_rungs
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Problem
-from seerd.planner.policies import outline_of
+from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes, work_stages

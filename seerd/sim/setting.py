@@ -23,7 +23,7 @@ from seerd.planner.model import (
     Problem,
     Sharing,
 )
-from seerd.planner.policies import outline_of
+from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, Profile, Scaling
 from seerd.planner.space import Space
 from seerd.planner.trial_ids import job_of

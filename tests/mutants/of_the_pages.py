@@ -61,8 +61,8 @@ PROMISED = (
         "a plan with less does not say so",
         "what is planned with less says so",
         "budget_margin._with_share",
-        "(*problem.adjusted, note)",
-        "problem.adjusted",
+        "(*adjusted, note)",
+        "adjusted",
         (
             (
                 "tests/planner/test_budget_margin.py"
@@ -230,8 +230,8 @@ PROMISED = (
         "curves may have pickled objects",
         "curves are no program that is run",
         "sim.curves._read",
-        "np.load(opened, allow_pickle=False)",
-        "np.load(opened, allow_pickle=True)",
+        "np.load(path, allow_pickle=False)",
+        "np.load(path, allow_pickle=True)",
         ("tests/sim/test_curves.py",),
     ),
     Mutant(

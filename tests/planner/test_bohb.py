@@ -398,7 +398,7 @@ def test_without_optuna_it_says_what_to_install() -> None:
 
 
 def test_the_registry_does_not_import_optuna() -> None:
-    code = "import sys, planner.policies; sys.exit('optuna' in sys.modules)"
+    code = "import sys, planner.policy; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -15,7 +15,7 @@ from seerd.planner.clouds import EC2, JOB
 from seerd.planner.fixed_cluster import whole_instances
 from seerd.planner.forecast import Forecast, Spread, forecast_outline
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
-from seerd.planner.policies import outline_of
+from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from seerd.planner.memory import Memory
 from seerd.planner.model import Limits, PolicyParams, Problem, View
-from seerd.planner.policies import POLICIES, plan_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import plan_of
 from seerd.planner.space import Parameter, Space
 
 DEADLINE_S = 60.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.draws import draws
 from seerd.planner.model import Limits, PolicyParams, Problem
-from seerd.planner.policies import POLICIES, policy_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import policy_of
 from seerd.planner.seer_plus import LEARNS
 from seerd.planner.space import Config, why_not
 from tests.planner.spaces import MIXED

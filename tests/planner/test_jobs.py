@@ -33,7 +33,8 @@ from seerd.planner.job_parts import JobTerms, ShareTable
 from seerd.planner.jobs import WHILE_S
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Sharing
-from seerd.planner.policies import POLICIES, plan_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import plan_of
 from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import job_of
 from seerd.planning.planned import extended, plan_for

@@ -14,7 +14,7 @@ from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.hyperband import E_HYPERBAND
 from seerd.planner.hypersched import HYPERSCHED
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
-from seerd.planner.policies import policy_of
+from seerd.planner.policy import policy_of
 from seerd.planner.seer import Schedule
 from seerd.planner.seer_capped import schedule
 from seerd.planner.space import Parameter, Space

@@ -19,7 +19,8 @@ import pytest
 from bench.testbed.policy_world import FakeTrial, World
 from seerd.planner.budget_margin import Terms, with_margin
 from seerd.planner.model import ClusterFacts, Impossible, Limits, PlannedJob, PolicyParams, Problem
-from seerd.planner.policies import POLICIES, outline_of, policy_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import outline_of, policy_of
 from seerd.planner.profile import BUNDLED, LINEAR, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from tests.digests import digest

@@ -14,7 +14,8 @@ import pytest
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.memory import FORGOTTEN, Json, Memory
 from seerd.planner.model import Limits, Plan, PlannedJob, PolicyParams, Problem, View
-from seerd.planner.policies import POLICIES, policy_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import policy_of
 from seerd.planner.space import Parameter, Space
 
 DEADLINE_S = 48.0

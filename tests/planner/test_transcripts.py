@@ -33,7 +33,7 @@ from seerd.planner.model import (
     Sharing,
     View,
 )
-from seerd.planner.policies import policy_of
+from seerd.planner.policy import policy_of
 from seerd.planner.profile import Scaling
 from seerd.planner.space import Config, Parameter, Space
 

@@ -14,7 +14,7 @@ from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.adapted import NOTE, TRAINING
 from seerd.planner.memory import Memory
 from seerd.planner.model import Outline, View
-from seerd.planner.policies import policy_of
+from seerd.planner.policy import policy_of
 
 NAMES = ["seer+", "sha", "hyperband", "asha", "hypersched", "gp-ucb"]
 NAMES += ["bohb"] if find_spec("optuna") else []

@@ -21,7 +21,8 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
 from seerd.core.step import again
 from seerd.planner.model import Impossible, PlannedJob, PolicyParams, Problem
-from seerd.planner.policies import POLICIES, outline_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
