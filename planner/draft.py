@@ -12,7 +12,7 @@ from seerd.planner.asha import sizes
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.memory import Count, Json, Memory, Values, holding
 from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
-from seerd.planner.pace import Pace
+from seerd.planner.pace import MeasuredPace
 from seerd.planner.profile import Scaling
 from seerd.planner.ranking import RankKey, standing_at
 from seerd.planner.surrogate import Kernel
@@ -38,7 +38,7 @@ class SearchMemory:
     names: Names  # how trials are named
     turns: dict[str, Turn] = field(default_factory=dict)  # the trials that have GPUs
     drawn: int = 0  # how many configurations were asked for
-    pace: Pace = field(default_factory=Pace)  # how long reports and starts take
+    pace: MeasuredPace = field(default_factory=MeasuredPace)  # how long reports and starts take
     kernel: Kernel | None = None  # the model's, as it was last fitted
     asked_s: float = 0.0  # when the last question was asked, seconds since the run began
 
@@ -47,7 +47,7 @@ class SearchMemory:
         """Begin without a memory, perhaps in the middle of a run; `most`: trials there may be."""
         count = len(view.trials)
         made = names_after(max(view.trials), count, most) if count else names(len(str(most)))
-        return cls(made, drawn=count, pace=Pace(view.now_s if count else 0.0))
+        return cls(made, drawn=count, pace=MeasuredPace(view.now_s if count else 0.0))
 
     def look(self, view: View, scaling: Scaling) -> None:
         """Note how long the reports took that were made since the last look."""
@@ -80,7 +80,7 @@ def read_search(values: Values) -> SearchMemory:
         names=convert(values.get("names"), Names),
         turns=convert(turns, dict[str, Turn]),
         drawn=convert(values.get("drawn"), Count),
-        pace=convert(values, Pace),
+        pace=convert(values, MeasuredPace),
         kernel=convert(values.get("kernel"), Kernel | None),
     )
 

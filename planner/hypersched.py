@@ -18,7 +18,7 @@ from msgspec import Struct, convert, to_builtins
 from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
 from seerd.planner.memory import Count, Json
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
-from seerd.planner.pace import Pace
+from seerd.planner.pace import MeasuredPace
 from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
 
@@ -39,7 +39,7 @@ class TrialRun(Struct, frozen=True, array_like=True):
 
 
 def worth_starting(
-    left_s: float, longest_s: float, pace: Pace, most_reports: int, eta: float
+    left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
 ) -> bool:
     """Return whether a trial that starts now has time to train, or for eta times the longest."""
     as_long_s = (longest_s - pace.start_s) * eta
@@ -98,7 +98,7 @@ class DeadlineSchedule(Search):
 
     def __init__(self, setting: SearchSetting) -> None:
         super().__init__(setting, AtRandom(setting.problem))
-        self.pace = Pace()
+        self.pace = MeasuredPace()
         self.present: dict[str, TrialRun] = {}  # runs under way, by trial
         self._trained_s: dict[str, float] = {}
         self._kept: dict[str, Json] = {}
@@ -108,7 +108,7 @@ class DeadlineSchedule(Search):
         """Restore what was remembered. Raises `ValueError` if no schedule can have written it."""
         self._trained_s = convert(_after(TRAINED, values), dict[str, float])
         self.present = convert(_after(RUN, values), dict[str, TrialRun])
-        self.pace = convert(values, Pace)
+        self.pace = convert(values, MeasuredPace)
         self._kept = asdict(self.pace)
         super().recall(values, view)
 

@@ -13,7 +13,7 @@ NEWEST = 15  # how many of the newest times are kept; their median counts
 
 
 @dataclass(slots=True)
-class Pace:
+class MeasuredPace:
     """The newest times, as a policy remembers them."""
 
     heard_s: float = 0.0  # reports have been read until then, seconds since the run began

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.hypersched import HYPERSCHED, deal, worth_starting
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
-from seerd.planner.pace import NEWEST, Pace
+from seerd.planner.pace import NEWEST, MeasuredPace
 from seerd.planner.profile import BUNDLED, Scaling
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
@@ -22,9 +22,9 @@ def by_lr(trial: FakeTrial, epoch: int) -> float:
     return float(trial.config["lr"]) * (1 - 0.5**epoch)
 
 
-def paced(first_s: float, each_s: float, reports: int = 5) -> Pace:
+def paced(first_s: float, each_s: float, reports: int = 5) -> MeasuredPace:
     """As seen of one trial on one GPU."""
-    pace, trial = Pace(), FakeTrial("t0001")
+    pace, trial = MeasuredPace(), FakeTrial("t0001")
     for epoch in range(1, reports + 1):
         trial.report(epoch, 0.0, first_s + each_s * (epoch - 1))
     pace.note(0.0, trial.history, 1.0)
@@ -34,7 +34,7 @@ def paced(first_s: float, each_s: float, reports: int = 5) -> Pace:
 def test_a_start_is_what_the_first_report_took_longer() -> None:
     pace = paced(first_s=12.0, each_s=2.0)
     assert (pace.report_s, pace.start_s) == (2.0, 10.0)
-    assert (Pace().report_s, Pace().start_s) == (None, 0.0)
+    assert (MeasuredPace().report_s, MeasuredPace().start_s) == (None, 0.0)
     alone = paced(first_s=12.0, each_s=2.0, reports=1)
     assert (alone.report_s, alone.start_s) == (12.0, 0.0)
 
@@ -47,7 +47,7 @@ def test_only_the_newest_times_count() -> None:
 
 
 def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
-    pace, speed = Pace(), BUNDLED["resnet18"].speed(4)
+    pace, speed = MeasuredPace(), BUNDLED["resnet18"].speed(4)
     history = [Report(5.0, 3, 0.0), Report(6.0, 4, 0.0)]
     pace.note(0.0, history, speed, starts=False)
     pace.heard(6.0)
@@ -60,7 +60,7 @@ def test_reports_are_counted_once_and_on_the_gpus_they_were_made_on() -> None:
 
 
 def test_a_restart_from_an_older_checkpoint_is_no_time_per_report() -> None:
-    pace = Pace()
+    pace = MeasuredPace()
     pace.note(0.0, [Report(1.0, 1, 0.0), Report(2.0, 2, 0.0), Report(3.0, 3, 0.0)], 1.0)
     pace.heard(3.0)
     pace.note(0.0, [Report(1.0, 1, 0.0), Report(50.0, 1, 0.0), Report(51.0, 2, 0.0)], 1.0)
