@@ -1,50 +1,13 @@
-"""What a script imports, by its text, which is read and never run; and what is known of packages
-from earlier runs in the same environment.
-"""
+"""What a script imports, by its text, which is read and never run."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
-import json
-import os
 from pathlib import Path
-from typing import Dict, Iterable, List, Set
+from typing import Dict, List
 
 OF_TORCH = {"torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate"}
 """Packages that need torch."""
-
-
-class ImportMemory:
-    """Which packages can be imported before trials are forked, kept in a file per environment
-    (`warm/preload.py` names it). A file that cannot be read counts as empty.
-    """
-
-    def __init__(self, environment: str) -> None:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        self._path = Path(cache, "seerd", "imports", f"{environment}.json")
-        self.good: Set[str] = set()  # packages that can be imported beforehand
-        self.odd: Set[str] = set()  # packages that cannot
-        self._read()
-
-    def note(self, good: Iterable[str] = (), odd: Iterable[str] = ()) -> None:
-        """Add packages, and what other runs have added meanwhile."""
-        self._read()
-        self.odd.update(odd)
-        self.good.update(good)
-        self.good -= self.odd
-        part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps({"good": sorted(self.good), "odd": sorted(self.odd)}))
-            os.replace(part, self._path)
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            kept = json.loads(self._path.read_text())
-            good, odd = set(map(str, kept["good"])), set(map(str, kept["odd"]))
-            self.good |= good
-            self.odd |= odd
 
 
 def needs_torch(launcher: str, script: Path) -> bool:

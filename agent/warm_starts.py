@@ -1,6 +1,6 @@
 """Starts attempts by forks of a process that has imported what they import (`warm/`). It only ever
 saves time: if anything is odd, the attempt starts in the usual way, which is reported once. Starts
-wait only for imports that are known to work, and later ones for those in the script's text.
+wait for what is being imported for them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import socket
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, TypeVar, Union
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple
 
 from seerd.agent import host
 from seerd.agent.launch import LaunchPlan, WarmPlan
-from seerd.agent.needs import ImportMemory, imported_by, imports_of, statements
+from seerd.agent.needs import imported_by, imports_of, statements
 from seerd.agent.threads import in_thread_or_here, thread_needed
-from seerd.agent.warm import identity, preload
+from seerd.agent.warm import identity
 
 PATIENCE_S = 300.0
 """Seconds that imports may take: a cold disk takes minutes."""
 FORK_S = 20.0
-MOST_DEATHS, MOST_ODD = 3, 5
-"""Ends of the process until all starts are cold; failed imports until nothing more is tried."""
+MOST_DEATHS = 3  # ends of the process until all starts are cold
 MOST_BYTES = 1 << 22
 """The longest line that the process may write."""
 AT_IMPORT = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_")
@@ -45,16 +44,6 @@ class ColdError(Exception):
 
 class SlowError(ColdError):
     """The warm process has not answered in time."""
-
-
-class OddImportError(Exception):
-    """The warm process has ended: `packages` cannot be imported beforehand, `good` were."""
-
-    def __init__(self, packages: List[str], why: str, good: List[str]) -> None:
-        others = ", nor is what imports it" if len(packages) > 1 else ""
-        super().__init__(f"{packages[0]} is not imported beforehand{others}: {why}")
-        self.packages = packages
-        self.good = good
 
 
 class ForkedProcess:
@@ -100,12 +89,7 @@ class WarmStarts:
         self._process: Optional[_Process] = None
         self._learned: List[str] = []
         self._changed: Set[str] = set()
-        self._memory = ImportMemory("")
-        self._growing: Optional[asyncio.Task[None]] = None
-        self._text_is_done = asyncio.Event()  # its text's imports are done, or left to the trials
-        self._text_is_done.set()
-        self._has_started = False
-        self._count = self._deaths = self._failures = 0
+        self._count = self._deaths = 0
         self._is_off = False
 
     @property
@@ -119,27 +103,16 @@ class WarmStarts:
             if plan != self._plan:
                 self.close()
                 self._plan, self._learned, self._changed = plan, [], set()
-                self._deaths = self._failures = 0
-                self._is_off = self._has_started = False
-                self._text_is_done.clear()
-            await self._is_ready()
-            self._grow()
+                self._deaths, self._is_off = 0, False
+            await self._made_ready()
 
     async def start(self, plan: LaunchPlan, stopped: asyncio.Event) -> Optional[ForkedProcess]:
         """Start an attempt in its turn; None: it is stopped, or has to start in the usual way."""
-        is_first, self._has_started = not self._has_started, True
-
-        async def turn() -> None:
-            if not is_first:
-                await self._text_is_done.wait()
-            await self._turn.acquire()
-
-        if not await _came_before(turn(), stopped):
+        if not await _came_before(self._turn.acquire(), stopped):
             return None
         try:
-            if not self._may_be_warm() or not await self._is_ready():
-                return None
-            return await self._forked(plan)
+            process = await self._made_ready()
+            return None if process is None else await self._forked(process, plan)
         finally:
             self._turn.release()
 
@@ -156,145 +129,61 @@ class WarmStarts:
         async with self._turn:
             self._learned = [name for name in modules if name not in STARTED]
             self._changed = changed
-            self._look_for_conflicts()
-            self._grow()
+            await self._made_ready()
 
     def close(self) -> None:
         """End the process and all that is under way."""
         self._plan = None
-        if self._growing is not None:
-            self._growing.cancel()
-            self._growing = None
         self._drop()
 
-    def _may_be_warm(self) -> bool:
-        """Return whether a start may be warm; not while a script may set variables for imports."""
-        plan = self._plan
-        is_known = bool(self._learned) and (self._growing is None or self._growing.done())
-        return plan is None or not plan.learns or is_known or not _sets_variables(plan.path)
-
-    def _wanted(self, plan: WarmPlan) -> List[str]:
-        guessed = imports_of(plan.path) if self.learns and self._may_be_warm() else []
-        names = dict.fromkeys([*plan.modules, *guessed, *self._learned])
-        return [name for name in names if preload.package(name) not in self._memory.odd]
-
-    def _safe(self, plan: WarmPlan) -> List[str]:
-        return [
-            name
-            for name in self._wanted(plan)
-            if name in plan.modules or preload.package(name) in self._memory.good
-        ]
-
-    async def _is_ready(self) -> bool:
-        """Start the process if need be, with what it should import; return whether it has that."""
-        while self._plan is not None and not self._is_off:
+    async def _made_ready(self) -> "Optional[_Process]":
+        """Start the process if need be, and have it import what trials are known to import; return
+        it, or None if the next start is not warm, as while a script may set variables for imports.
+        """
+        while (plan := self._plan) is not None and not self._is_off:
+            is_early = self.learns and _sets_variables(plan.path)
+            more = imports_of(plan.path) if self.learns and not is_early else self._learned
             try:
-                if self._process is None or not self._process.lives():
+                process = self._process
+                if process is None or not process.lives():
                     self._drop()
-                    mark, log = self._next_mark(), self._folder / "warm.log"
-                    self._process = await _Process.begin(self._plan, mark, log)
-                    self._memory = ImportMemory(self._process.environment)
-                    await self._process.preload(self._safe(self._plan), self._memory.odd)
-            except OddImportError as error:
-                self._drop()
-                self._leave_out(error)
-                if self._failures > MOST_ODD:
-                    self._turn_off("too much of what they import cannot be imported beforehand")
+                    self._count += 1
+                    mark, log = f"{self._mark}{self._count}", self._folder / "warm.log"
+                    process = self._process = await _Process.begin(plan, mark, log)
+                for names in (plan.modules, more):
+                    for why in await process.preload(names):
+                        self._tell(why)
             except SlowError as error:
                 self._turn_off(str(error))
             except (ColdError, OSError) as error:
-                self._drop()
                 self._count_death(error)
             else:
-                return True
-        return False
+                why = process.conflicts(self._changed)
+                if why:
+                    self._turn_off(why)
+                return None if is_early or why else process
+        return None
 
-    def _grow(self) -> None:
-        if self._growing is None or self._growing.done():
-            self._growing = asyncio.ensure_future(self._grown())
-
-    async def _grown(self) -> None:
+    async def _forked(self, process: "_Process", plan: LaunchPlan) -> Optional[ForkedProcess]:
         try:
-            while await self._has_grown():
-                pass
-        finally:
-            self._text_is_done.set()
-
-    async def _has_grown(self) -> bool:
-        """Import more in a fork, which replaces the process; return whether to go on."""
-        async with self._turn:
-            if not await self._is_ready() or self._plan is None or self._process is None:
-                return False
-            plan, names = self._plan, self._safe(self._plan)
-            if self._process.has(names):
-                names = self._wanted(plan)
-            if self._process.has(names):
-                return False
-            if self._failures > MOST_ODD:
-                self._tell("no more is imported beforehand: too much of it cannot be")
-                return False
-            fork = await self._tried(self._process.forked(self._next_mark()))
-        if fork is None:
-            return False
-        try:
-            await fork.preload(names, self._memory.odd)
-            async with self._turn:
-                if plan == self._plan and not self._is_off:
-                    fork, self._process = self._process, fork
-                    self._memory.note(good=map(preload.package, names))
-                    self._look_for_conflicts()
-        except OddImportError as error:
-            self._leave_out(error)
-        except ColdError as error:
-            self._tell(f"no more is imported beforehand: {error}")
-            return False
-        finally:
-            if fork is not None:
-                fork.end()
-        return True
-
-    def _leave_out(self, error: OddImportError) -> None:
-        if error.packages[0] not in self._memory.odd:
-            self._failures += 1
-            self._tell(str(error))
-        self._memory.note(map(preload.package, error.good), error.packages)
-
-    def _look_for_conflicts(self) -> None:
-        why = "" if self._process is None else self._process.conflicts(self._changed)
-        if why:
-            self._turn_off(why)
-
-    def _next_mark(self) -> str:
-        self._count += 1
-        return f"{self._mark}{self._count}"
-
-    async def _forked(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
-        assert self._process is not None
-        process = self._process
-        fork = await self._tried(process.fork(plan))
-        if fork is None and self._process is None:
-            # Whether there is a fork is unknown; and it has the attempt's mark only once it begins.
-            mark, attempt = process.mark, plan.env[host.MARKER]
-            marked = host.each_marked_with
-            await in_thread_or_here(
-                host.kill, lambda: chain(marked(mark), marked(attempt)), {process.pid}
-            )
-        return fork
-
-    async def _tried(self, fork: "Awaitable[_Fork]") -> "Optional[_Fork]":
-        """Return a fork of the process; None: none, and the process is dropped unless refused."""
-        try:
-            return await fork
+            return await process.fork(plan)
         except RefusedError as error:
             self._tell(str(error))
+            return None
         except ColdError as error:
-            self._drop()
             self._count_death(error)
         except OSError as error:
             self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
+        # Whether there is a fork is unknown; and it has the attempt's mark only once it begins.
+        mark, attempt = process.mark, plan.env[host.MARKER]
+        marked = host.each_marked_with
+        await in_thread_or_here(
+            host.kill, lambda: chain(marked(mark), marked(attempt)), {process.pid}
+        )
         return None
 
     def _count_death(self, error: Exception) -> None:
+        self._drop()
         self._deaths += 1
         if self._deaths >= MOST_DEATHS:
             self._turn_off(str(error))
@@ -315,26 +204,22 @@ class WarmStarts:
         self._process = None
 
 
-_Fork = TypeVar("_Fork", ForkedProcess, "_Process")
-
-
 class _Process:
     """One warm process, and the conversation with it (`warm/server.py`)."""
 
     def __init__(
         self,
-        process: Union[asyncio.subprocess.Process, ForkedProcess],
-        wire: socket.socket,
+        process: asyncio.subprocess.Process,
+        wire: Tuple[asyncio.StreamReader, asyncio.StreamWriter],
         log: Path,
         plan: WarmPlan,
         mark: str,
     ) -> None:
         self.mark = mark
-        self.environment = ""  # name of the environment that it imports from
+        self.pid = process.pid
         self._process = process
-        self._plan = plan
-        self._beside = plan.path.parent  # the script's folder, from which trials import first
-        self._wire = wire
+        self._beside = str(plan.path.parent)  # the script's folder, which trials import from first
+        self._reader, self._writer = wire
         self._log = log
         self._imported: Set[str] = set()
         self._variables: Dict[str, List[str]] = {"asked": [], "made": []}
@@ -342,9 +227,8 @@ class _Process:
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
         here, theirs = socket.socketpair()
-        here.setblocking(False)
-        with contextlib.ExitStack() as unless_begun:
-            unless_begun.enter_context(here)
+        wire = await asyncio.open_unix_connection(sock=here, limit=MOST_BYTES)
+        try:
             with open(log, "ab") as out, theirs, thread_needed():
                 process = await asyncio.create_subprocess_exec(
                     *(plan.python, "-u", plan.program),
@@ -357,59 +241,29 @@ class _Process:
                     start_new_session=True,
                     pass_fds=[theirs.fileno()],
                 )
-            begun = cls(process, here, log, plan, mark)
-            unless_begun.callback(begun.end)
-            await begun.preload([], set())
-            unless_begun.pop_all()
-        return begun
-
-    async def forked(self, mark: str) -> "_Process":
-        """Fork it. Raises `RefusedError`, `ColdError`, or `OSError` if it cannot be watched."""
-        here, theirs = socket.socketpair()
-        here.setblocking(False)
-        argv = [self._plan.python, "-u", self._plan.program]
-        request: Dict[str, Any] = {"agent": os.getpid(), "argv": argv, "log": str(self._log)}
-        request.update(env={**self._plan.env, host.MARKER: mark}, cwd=str(self._log.parent))
-        try:
-            with theirs:
-                process = await self._fork(request, [theirs.fileno()])
         except BaseException:
-            here.close()
+            wire[1].close()
             raise
-        fork = _Process(process, here, self._log, self._plan, mark)
-        fork.environment, fork._imported = self.environment, set(self._imported)
-        fork._variables = self._variables
-        return fork
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        return cls(process, wire, log, plan, mark)
 
     def lives(self) -> bool:
         return self._process.returncode is None
 
-    def has(self, names: List[str]) -> bool:
-        return self._imported.issuperset(names)
-
-    async def preload(self, names: List[str], odd: Set[str]) -> None:
-        """Import these, without `odd` packages. Raises `OddImportError`, `ColdError`."""
-        request = {"preload": names, "odd": sorted(odd), "beside": str(self._beside)}
-        answer = await self._asked(request, PATIENCE_S, [])
-        if "odd" in answer:
-            packages, good = (list(map(str, answer[name])) for name in ("odd", "good"))
-            raise OddImportError(packages, str(answer["why"]), good)
+    async def preload(self, names: List[str]) -> List[str]:
+        """Import these; return what is left to trials, and why. Raises `ColdError`."""
+        if self._imported.issuperset(names):
+            return []
+        answer = await self._asked({"preload": names}, PATIENCE_S)
         self._imported.update(names)
         self._variables = {name: list(map(str, answer[name])) for name in self._variables}
-        self.environment = str(answer["environment"])
+        return list(map(str, answer["odd"]))
 
     async def fork(self, plan: LaunchPlan) -> ForkedProcess:
-        """Start an attempt; return its first process. Raises as `forked` does."""
+        """Start an attempt; return its first process. Raises `RefusedError`, `ColdError`, or
+        `OSError` if the process cannot be watched.
+        """
         request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
-        return await self._fork(request, [])
-
-    async def _fork(self, request: Dict[str, Any], descriptors: List[int]) -> ForkedProcess:
-        request["beside"] = str(self._beside)
-        answer = await self._asked(request, FORK_S, descriptors)
+        answer = await self._asked(request, FORK_S)
         if "pid" not in answer:
             raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")
         return ForkedProcess(int(answer["pid"]))
@@ -423,22 +277,16 @@ class _Process:
         return f"the script sets {late[0]}, which is read by what it imports" if late else ""
 
     def end(self) -> None:
-        self._wire.close()
+        self._writer.close()
         if self.lives():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    async def _asked(
-        self, request: Dict[str, Any], for_s: float, descriptors: List[int]
-    ) -> Dict[str, Any]:
+    async def _asked(self, request: Dict[str, Any], for_s: float) -> Dict[str, Any]:
         """Send a request, and return the answer. Raises `ColdError` if there is none in time."""
-        loop = asyncio.get_running_loop()
         try:
-            data = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(self._wire, [data[:1]], descriptors) if descriptors else 0
-            await loop.sock_sendall(self._wire, data[sent:])
-            line = await asyncio.wait_for(self._line(loop), for_s)
-            answer = json.loads(line)
+            self._writer.write(json.dumps({**request, "beside": self._beside}).encode() + b"\n")
+            answer = json.loads(await asyncio.wait_for(self._reader.readline(), for_s))
         except asyncio.TimeoutError:
             raise SlowError(f"importing took longer than {for_s:.0f} s") from None
         except (OSError, ValueError) as error:
@@ -447,15 +295,6 @@ class _Process:
         if not isinstance(answer, dict):
             raise ColdError(f"it answered {answer!r:.80}")
         return answer
-
-    async def _line(self, loop: asyncio.AbstractEventLoop) -> bytes:
-        line = b""
-        while not line.endswith(b"\n"):
-            part = await loop.sock_recv(self._wire, 1 << 16)
-            if not part or len(line) > MOST_BYTES:
-                raise ConnectionError
-            line += part
-        return line
 
 
 async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:

@@ -3,8 +3,8 @@ same script: prints JSON.
 
 `python bench/start.py [transformers | lightning]`: the second script makes a small model of
 transformers from a configuration; it needs `pip install transformers`. The third imports Lightning,
-which cannot be imported beforehand: its first trial with `preload = false`, in the first run of an
-environment, and in the second. All is measured in turn on the same machine: the
+which cannot be imported beforehand: its first trial with `preload = false`, and with torch imported
+beforehand. All is measured in turn on the same machine: the
 ratio is the figure, the seconds depend on the machine. The first trial of a run waits until all is
 imported (`first`); later ones are forks (`warm`). Also where the time of a start goes.
 """
@@ -157,13 +157,9 @@ def row(folder: Path, gpus: int) -> dict[str, float]:
 
 def left_to_trials(folder: Path) -> dict[str, float]:
     """Measure the first start where a package cannot be imported beforehand."""
-    found: dict[str, list[float]] = {"cold_s": [], "first_run_s": [], "second_run_s": []}
-    for _ in range(ROUNDS):
-        with tempfile.TemporaryDirectory() as cache:
-            os.environ["XDG_CACHE_HOME"] = cache  # where the agent keeps what it has learned
-            for name, more in zip(found, ("preload = false", "", ""), strict=True):
-                found[name].append(tuned(folder, 1, more)[0])
-    return {name: round(statistics.median(each), 3) for name, each in found.items()}
+    runs = [(tuned(folder, 1, "preload = false")[0], tuned(folder, 1)[0]) for _ in range(ROUNDS)]
+    cold, warm = (round(statistics.median(each), 3) for each in zip(*runs, strict=True))
+    return {"cold_s": cold, "warm_s": warm}
 
 
 def main() -> None:

@@ -5,13 +5,11 @@ trials.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.machinery
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 EACH_ITS_OWN = {
@@ -24,6 +22,9 @@ EACH_ITS_OWN = {
 KNOWN = ("torch", "seerd")
 """Packages that act upon such variables only later."""
 
+ODD = ("lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics")
+"""Packages that ask for their rank when they are imported, so that to try it is a waste of time."""
+
 
 class OddModuleError(BaseException):
     """A module cannot be imported beforehand; `packages`: its own and those that import it."""
@@ -31,7 +32,6 @@ class OddModuleError(BaseException):
     def __init__(self, packages: Iterable[str], why: str) -> None:
         super().__init__(why)
         self.packages = list(dict.fromkeys(packages))
-        self.good: List[str] = []  # modules that were imported before
 
 
 class Imports:
@@ -40,26 +40,28 @@ class Imports:
     def __init__(self) -> None:
         self.asked: Set[str] = set()  # variables that modules asked for when they were imported
         self.made: Dict[str, Optional[str]] = {}  # variables that they set, or removed (None)
+        self.odd = set(ODD)  # packages that cannot be imported beforehand
 
-    def load(self, names: Sequence[str], odd: Iterable[str], beside: str) -> None:
-        """Import these modules in this order, except those that trials would find in the folder
-        `beside`. A module that fails is left to the trials. `odd`: packages that cannot be imported
-        beforehand.
+    def load(self, names: Sequence[str], beside: str) -> None:
+        """Import these modules in this order, except those that are `odd`, or that trials would
+        find in the folder `beside`. A module that fails is left to the trials.
 
         Raises `OddModuleError`; then this process is of no use any more.
         """
         own, environment = _names_in(beside), dict(os.environ)
-        with _Spy(odd) as spy:
+        with _Spy(self.odd) as spy:
             before = _Traces()
-            for at, name in enumerate(names):
-                if name in sys.modules or name.partition(".")[0] in own:
+            for name in names:
+                is_own = name.partition(".")[0] in own
+                if is_own or name in sys.modules or package(name) in self.odd:
                     continue
                 _import(name)
                 now = _Traces()
                 why = _why_odd(before, now)
                 error = spy.error or (OddModuleError([package(name)], why) if why else None)
                 if error is not None:
-                    error.good = list(names[:at])
+                    if package(name) not in error.packages:
+                        error.packages.append(package(name))
                     raise error
                 before = now
         self.asked |= spy.asked
@@ -76,25 +78,6 @@ def package(name: str) -> str:
     """Return what is left to trials with this module: its package, or only itself if `KNOWN`."""
     top = name.partition(".")[0]
     return name if top in KNOWN else top
-
-
-def environment() -> str:
-    """Return a name for the interpreter with all installed packages and their versions."""
-    ours = Path(__file__).parents[3]  # the training side, which each run has in its own folder
-    folders = [
-        path for path in sys.path if path and os.path.realpath(path) != os.path.realpath(ours)
-    ]
-    installed = [(path, _entries(path)) for path in folders]
-    hides_gpus = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
-    text = repr((sys.executable, sys.version, installed, hides_gpus))
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _entries(folder: str) -> List[str]:
-    try:
-        return sorted(set(os.listdir(folder)) - {"__pycache__"})
-    except OSError:
-        return []
 
 
 def why_not(beside: str) -> str:

@@ -3,14 +3,11 @@
 The one rule: it has one thread, and does nothing but import, wait and fork. It ends when its agent
 closes the socket. One JSON object per line travels. From the agent:
 
-    {"preload": [NAMES], "odd": [PACKAGES], "beside": FOLDER}
-                                import these, except what is in the folder; PACKAGES are unfit
+    {"preload": [NAMES], "beside": FOLDER}      import these, except what is in the folder
     {"argv": [...], "env": {...}, "cwd": FOLDER, "log": FILE, "beside": FOLDER}      start this
-    the same with "agent": PID and a socket    fork a process that serves this socket likewise
 
-To the agent: after imports `{"asked": [VARIABLES], "made": [VARIABLES], "environment": NAME}`,
-variables that modules asked for, and changed; or `{"odd": [PACKAGES], "why": TEXT, "good":
-[NAMES]}` if these packages cannot be imported beforehand, and the process ends. After a start
+To the agent: after imports `{"asked": [VARIABLES], "made": [VARIABLES], "odd": [TEXTS]}`, variables
+that modules asked for, and changed, and what is left to trials, and why. After a start
 `{"pid": N}` or `{"failed": TEXT}`.
 """
 
@@ -20,11 +17,12 @@ import gc
 import json
 import os
 import socket
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Union
 
 from seerd.agent.warm import identity, preload, torchrun
 from seerd.agent.warm.script import Script
 
+MOST_ODD = 5  # packages that are left to trials until nothing more is imported
 Work = Union[Script, torchrun.Launcher]
 
 
@@ -32,50 +30,65 @@ def serve(control: socket.socket) -> Optional[Work]:
     """Serve requests until there are none; return a fork's work; None: this process has none."""
     identity.remember()
     imports = preload.Imports()
-    while True:
-        request, descriptors = _received(control)
+    requests = control.makefile("rb")
+    while line := requests.readline():
+        request = json.loads(line)
         if "preload" in request:
-            if not _warmed(control, imports, request):
-                return None
-        elif "argv" in request:
-            request["env"] = imports.added_to(request["env"])
-            if _is_fork(control, request):
-                control.close()
-                if "agent" not in request:
-                    argv = request["argv"]
-                    return (torchrun.Launcher if torchrun.is_for(argv) else Script)(argv).begun()
-                control = socket.socket(fileno=descriptors.pop())
-                identity.die_with(request["agent"])
-        else:
-            return None
-        for descriptor in descriptors:
-            os.close(descriptor)
+            _import_in_a_fork(control, imports, request["preload"], request["beside"])
+            continue
+        request["env"] = imports.added_to(request["env"])
+        if _is_fork(control, request):
+            requests.close()
+            control.close()
+            argv = request["argv"]
+            return (torchrun.Launcher if torchrun.is_for(argv) else Script)(argv).begun()
+    return None
 
 
-def _received(control: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
-    """Wait for a request; return it and its descriptors, empty if there are no more requests."""
-    line = b""
-    descriptors: List[int] = []
-    while not line.endswith(b"\n"):
-        part, more, _, _ = socket.recv_fds(control, 1 << 16, 1)
-        if not part:
-            return {}, descriptors
-        line += part
-        descriptors += more
-    return json.loads(line), descriptors
-
-
-def _warmed(control: socket.socket, imports: preload.Imports, request: Dict[str, Any]) -> bool:
-    try:
-        imports.load(request["preload"], request["odd"], request["beside"])
-    except preload.OddModuleError as error:
-        _say(control, {"odd": error.packages, "why": str(error), "good": error.good})
-        return False
-    gc.collect()
-    gc.freeze()  # or the next collection of each fork would copy every page
-    learned = {"asked": sorted(imports.asked), "made": sorted(imports.made)}
-    _say(control, {**learned, "environment": preload.environment()})
-    return True
+def _import_in_a_fork(
+    control: socket.socket, imports: preload.Imports, names: List[str], beside: str
+) -> None:
+    """Import in a fork, which goes on in the place of this process, and dies with it. If an import
+    is odd, the fork ends, and the next one leaves that out. Returns in the fork alone.
+    """
+    odd: List[str] = []
+    while True:
+        reads, writes = os.pipe()
+        parent = os.getpid()
+        fork = os.fork()
+        if fork == 0:
+            identity.die_with(parent)
+            os.close(reads)
+            failure: Any = None
+            try:
+                imports.load(names, beside)
+            except preload.OddModuleError as error:
+                failure = [error.packages, str(error)]
+            os.write(writes, json.dumps(failure).encode() + b"\n")
+            os.close(writes)
+            if failure is not None:
+                os._exit(0)
+            gc.collect()
+            gc.freeze()  # or the next collection of each fork would copy every page
+            made = sorted(imports.made)
+            _say(control, {"asked": sorted(imports.asked), "made": made, "odd": odd})
+            return
+        os.close(writes)
+        with os.fdopen(reads, "rb") as pipe:
+            outcome = pipe.readline()  # not all: what an import has left behind has it open too
+        _, status = os.waitpid(fork, 0)
+        failure = json.loads(outcome) if outcome else [[], ""]
+        if failure is None:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        packages, why = failure
+        if packages and packages[0] not in imports.odd:
+            others = ", nor is what imports it" if len(packages) > 1 else ""
+            odd.append(f"{packages[0]} is not imported beforehand{others}: {why}")
+        imports.odd.update(packages)
+        if not packages or len(odd) > MOST_ODD:
+            why = "too much of it cannot be" if packages else "that has failed, see warm.log"
+            odd.append(f"no more is imported beforehand: {why}")
+            names = []
 
 
 def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:

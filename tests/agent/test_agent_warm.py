@@ -23,7 +23,6 @@ import pytest
 
 from bench.testbed.agents import RUN, Client, Rig
 from seerd.agent.launch import TORCHRUN, WarmPlan
-from seerd.agent.needs import ImportMemory
 from seerd.agent.protocol import Noticed, Started, Stop
 from seerd.agent.warm_starts import WarmStarts
 from tests.agent.waiting import until_reaped
@@ -99,9 +98,9 @@ def _normal(text: str) -> Any:
 
 
 def warm_process(rig: Rig) -> psutil.Process:
-    """The one warm process of this agent, when no fork of it imports any more."""
-    wait(lambda: len(warm_processes(rig)) == 1)
-    return warm_processes(rig)[0]
+    """The warm process that serves this agent, a fork of those that wait for its end."""
+    wait(lambda: bool(warm_processes(rig)))
+    return max(warm_processes(rig), key=lambda process: process.create_time())
 
 
 def warm_processes(rig: Rig) -> list[psutil.Process]:
@@ -114,12 +113,6 @@ def warm_processes(rig: Rig) -> list[psutil.Process]:
         except (psutil.Error, OSError):
             continue
     return found
-
-
-def known(rig: Rig) -> dict[str, list[str]]:
-    """What this machine has learned of packages: "good", "odd"."""
-    files = list(rig.folder.parent.glob("cache/seerd/imports/*.json"))
-    return json.loads(files[0].read_text()) if files else {"good": [], "odd": []}
 
 
 @pytest.mark.parametrize(("launcher", "gpus"), [("python", (0,)), ("torchrun", (0, 1))])
@@ -189,7 +182,6 @@ def both_ways(bundle: Path) -> Iterator[list[tuple[Rig, Client]]]:
             top = Path(stack.enter_context(TemporaryDirectory(prefix="agent-")))
             rig = Rig(bundle, top / "i", top / "source", top / "store")
             rig.source.mkdir()
-            rig.env["XDG_CACHE_HOME"] = str(top / "cache")
             stack.callback(rig.end)
             made.append((rig, rig.ready(rig.job(preload=preload))))
         assert [len(warm_processes(rig)) for rig, _ in made] == [0, 1]
@@ -252,7 +244,6 @@ def test_the_death_of_the_warm_process_costs_no_attempt(rig: Rig) -> None:
     client = rig.ready(rig.job(SLEEPS))
     client.start("t1", gpus=(0,))
     up(rig)
-    wait(lambda: "time" in known(rig)["good"])
     first = warm_process(rig)
     first.send_signal(signal.SIGKILL)
     client.start("t2", gpus=(1,))
@@ -270,7 +261,6 @@ def test_one_that_dies_between_order_and_fork_costs_no_attempt(rig: Rig) -> None
     client = rig.ready(rig.job(SLEEPS))
     client.start("t1", gpus=(0,))
     up(rig)
-    wait(lambda: "time" in known(rig)["good"])
     os.kill(warm_process(rig).pid, signal.SIGSTOP)
     client.start("t2", gpus=(1,))
     wait((rig.attempt("t2") / "trial.json").exists)
@@ -308,7 +298,7 @@ def test_it_ends_with_its_agent_in_the_middle_of_an_import(rig: Rig) -> None:
 def test_one_that_is_killed_after_it_was_closed_is_not_begun_anew(tmp_path: Path) -> None:
     program = tmp_path / "waits.py"
     program.write_text("import time\ntime.sleep(600)\n")
-    plan = WarmPlan(sys.executable, str(program), dict(os.environ), "/", "train.py", [], False)
+    plan = WarmPlan(sys.executable, str(program), dict(os.environ), "/", "train.py", ["a"], False)
     notes: list[str] = []
 
     async def closed() -> set[int]:
@@ -334,7 +324,6 @@ def test_it_ends_with_its_agent(rig: Rig) -> None:
     client = rig.ready(rig.job(SLEEPS))
     client.start()
     up(rig)
-    wait(lambda: "time" in known(rig)["good"])
     process = warm_process(rig)
     rig.processes[-1].send_signal(signal.SIGKILL)
     wait(lambda: not process.is_running())
@@ -343,7 +332,6 @@ def test_it_ends_with_its_agent(rig: Rig) -> None:
 def test_it_waits_without_work_and_shares_its_memory(rig: Rig) -> None:
     script = "import torch\n" + SLEEPS
     client = rig.ready(rig.job(script))
-    wait(lambda: "torch" in known(rig)["good"])
     client.start("t1", gpus=(0,))
     client.start("t2", gpus=(1,))
     up(rig)
@@ -412,33 +400,24 @@ ODD_PACKAGE = {
 }
 
 
-def test_a_package_is_left_out_whole_and_this_is_known_in_the_next_run(rig: Rig) -> None:
+def test_a_package_is_left_out_whole_and_this_is_said_once(rig: Rig) -> None:
     library = rig.source.parent / "library"
     (library / "pack").mkdir(parents=True)
     for name, text in ODD_PACKAGE.items():
         (library / name).write_text(text)
     script = (
         "import os\nimport pack.threads, pack.ranked, importer, lister, fine\n"
-        "print(fine.PID == os.getpid(), flush=True)\n"
+        "print(fine.PID == os.getpid(), lister.HAS is not None, flush=True)\n"
     )
     job = rig.job(script, env={"PYTHONPATH": str(library)})
     client = rig.ready(job)
-    wait(lambda: "fine" in known(rig)["good"])
-    assert known(rig)["odd"] == ["importer", "pack"]
-    assert "lister" in known(rig)["good"]
-    told = client.until(Noticed).why
-    assert told == "pack is not imported beforehand: it leaves threads behind when it is imported"
     client.start()
     assert client.exit_of().cause == "finished"
-    assert len([fact for fact in client.facts if isinstance(fact, Noticed)]) == 1
-    rig.end()
-    rig.folder.rename(rig.folder.with_name("before"))
-
-    client = rig.ready(job)
-    client.start()
-    assert client.exit_of().cause == "finished"
-    assert (rig.attempt() / "logs" / "launcher.log").read_text() == "False\n"
-    assert not [fact for fact in client.facts if isinstance(fact, Noticed)]
+    assert (rig.attempt() / "logs" / "launcher.log").read_text() == "False True\n"
+    notes = [fact.why for fact in client.facts if isinstance(fact, Noticed)]
+    assert notes == [
+        "pack is not imported beforehand: it leaves threads behind when it is imported",
+    ]
 
 
 def test_what_a_package_that_asks_for_its_rank_is_imported_by_is_left_out_with_it(rig: Rig) -> None:
@@ -449,10 +428,12 @@ def test_what_a_package_that_asks_for_its_rank_is_imported_by_is_left_out_with_i
     )
     (library / "middle.py").write_text("import ranked\n")
     (library / "outer.py").write_text("import middle\n")
-    client = rig.ready(rig.job("import outer\n", env={"PYTHONPATH": str(library)}))
-    wait(lambda: bool(known(rig)["odd"]))
-    assert known(rig)["odd"] == ["middle", "outer", "ranked"]
+    script = "import outer, middle, os\nprint(middle.ranked.RANK, flush=True)\n"
+    client = rig.ready(rig.job(script, env={"PYTHONPATH": str(library), "RANK": "3"}))
+    client.start()
+    assert client.exit_of().cause == "finished"
     assert "ranked is not imported beforehand, nor is what imports it" in client.until(Noticed).why
+    assert len([fact for fact in client.facts if isinstance(fact, Noticed)]) == 1
 
 
 GATED = """
@@ -463,47 +444,17 @@ PID = os.getpid()
 """
 
 
-def test_the_first_attempt_waits_for_no_import_and_the_next_for_one(rig: Rig) -> None:
+def test_a_start_waits_for_what_the_text_imports(rig: Rig) -> None:
     library, gate = rig.source.parent / "library", rig.source.parent / "gate"
     library.mkdir()
     (library / "slow.py").write_text(GATED.format(gate=str(gate)))
     script = "import os, slow\nprint(slow.PID == os.getpid(), flush=True)\n"
     client = rig.ready(rig.job(script, env={"PYTHONPATH": str(library)}))
     client.start("t1")
-    assert client.exit_of("t1").cause == "finished"
-    client.start("t2")
-    wait((rig.attempt("t2") / "trial.json").exists)
+    wait((rig.attempt("t1") / "trial.json").exists)
     gate.touch()
-    assert client.exit_of("t2").cause == "finished"
-    logs = [(rig.attempt(trial) / "logs" / "launcher.log").read_text() for trial in ("t1", "t2")]
-    assert logs == ["True\n", "False\n"]
-
-
-@pytest.mark.parametrize("damage", [b"", b"[]", b'{"good": 3}', b"\xff", b"[" * 100_000])
-def test_a_damaged_memory_counts_as_none_and_is_written_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    ImportMemory("here").note(good=["a", "b"], odd=["c"])
-    (path,) = (tmp_path / "seerd" / "imports").iterdir()
-    path.write_bytes(damage)
-    memory = ImportMemory("here")
-    assert (memory.good, memory.odd) == (set(), set())
-    memory.note(good=["a"])
-    ImportMemory("here").note(odd=["a"])
-    memory.note(good=["d"])
-    kept = ImportMemory("here")
-    assert (kept.good, kept.odd) == ({"d"}, {"a"})
-
-
-def test_a_memory_that_cannot_be_written_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "seerd").write_text("a file")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    memory = ImportMemory("here")
-    memory.note(good=["a"])
-    assert memory.good == {"a"}
+    assert client.exit_of("t1").cause == "finished"
+    assert (rig.attempt("t1") / "logs" / "launcher.log").read_text() == "False\n"
 
 
 def test_a_module_of_the_job_is_its_own(rig: Rig) -> None:
@@ -514,7 +465,8 @@ def test_a_module_of_the_job_is_its_own(rig: Rig) -> None:
     (library / "uses.py").write_text("import helper\n")
     script = "import uses, helper\nprint('helper of', helper.WHOSE)\n"
     client = rig.ready(rig.job(script, env={"PYTHONPATH": str(library)}))
-    wait(lambda: "uses" in known(rig)["good"])
+    client.start("t0")
+    assert client.exit_of("t0").cause == "finished"
     (rig.source / "helper.py").write_text("WHOSE = 'the job'\n")
     client.start()
     assert client.exit_of().cause == "finished"
@@ -530,10 +482,6 @@ def test_variables_that_a_script_sets_before_it_imports_count(rig: Rig) -> None:
         "import os\nVALUE = os.environ.get('READS_THIS', 'nothing')\n"
     )
     env = {"PYTHONPATH": str(library)}
-    rig.ready(rig.job("import reads\n", env=env))
-    wait(lambda: "reads" in known(rig)["good"])  # so it would be imported before the first start
-    rig.end()
-    rig.folder.rename(rig.folder.with_name("before"))
     script = (
         "import os, sys\nsys.modules['torch'] = None\n"
         "os.environ['READS_THIS'] = 'what was set'\nimport reads, seerd\n"
@@ -565,7 +513,6 @@ def test_what_the_first_attempt_has_imported_is_imported_for_the_next(rig: Rig) 
         client.start(trial)
         assert client.exit_of(trial).cause == "finished"
         said.append((rig.attempt(trial) / "logs" / "launcher.log").read_text().split()[0])
-        wait(lambda: "late" in known(rig)["good"])
     assert said == ["True", "False"]
 
 

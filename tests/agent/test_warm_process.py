@@ -53,11 +53,11 @@ def loaded(names: list[str], odd: list[str], beside: Path) -> Any:
 
     def load(say: Say) -> None:
         imports = preload.Imports()
+        imports.odd.update(odd)
         try:
-            imports.load(names, odd, str(beside))
+            imports.load(names, str(beside))
         except preload.OddModuleError as error:
-            packages = [name for name in error.packages if name != WORKER]
-            say({"odd": packages, "why": str(error), "good": error.good})
+            say({"odd": [name for name in error.packages if name != WORKER], "why": str(error)})
         else:
             there = [name for name in names if name in sys.modules]
             made = imports.made
@@ -121,7 +121,6 @@ def test_who_asks_for_what_is_different_in_each_rank_is_odd_with_who_imports_it(
     assert told == {
         "odd": ["inner", "outer"],
         "why": f"it asks for {name} when it is imported, which is another one in each rank",
-        "good": ["fine"],
     }
 
 
@@ -167,8 +166,10 @@ def test_what_is_known_to_be_odd_is_not_imported_nor_what_imports_it(
     )
     told, _ = loaded(["looks"], ["odd"], tmp_path)
     assert told["there"] == ["looks"]
+    told, _ = loaded(["odd.part"], ["odd"], tmp_path)
+    assert told["there"] == []
     (told,) = loaded(["looks", "outer"], ["odd"], tmp_path)
-    assert (told["odd"], told["good"]) == (["odd", "outer"], ["looks"])
+    assert told["odd"] == ["odd", "outer"]
     assert told["why"] == "it cannot be imported beforehand"
 
 
@@ -190,7 +191,7 @@ def test_what_leaves_something_behind_is_odd(
 ) -> None:
     modules({"fine": "", "leaves/part": text, "leaves/__init__": ""})
     (told,) = loaded(["fine", "leaves.part"], [], tmp_path)
-    assert told == {"odd": ["leaves"], "why": why, "good": ["fine"]}
+    assert told == {"odd": ["leaves"], "why": why}
 
 
 def test_what_a_package_has_by_a_name_is_no_module_and_no_error(
@@ -219,26 +220,6 @@ def test_a_script_beside_which_another_module_lies_cannot_be_forked(tmp_path: Pa
     assert preload.why_not(str(tmp_path / "nowhere")) == ""
 
 
-def test_the_environment_has_another_name_when_a_package_comes_or_gpus_are_hidden(
-    modules: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = modules({})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    first = preload.environment()
-    assert len(first) == 16
-    (folder / "__pycache__").mkdir()
-    assert preload.environment() == first
-    (folder / "new-1.0.dist-info").mkdir()
-    second = preload.environment()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert len({first, second, preload.environment()}) == 3
-    ours = Path(preload.__file__).parents[3]
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ours), "", "/nowhere"])
-    named = preload.environment()
-    monkeypatch.setattr(sys, "path", [*sys.path[:-3], "/nowhere"])
-    assert preload.environment() == named
-
-
 class Wire:
     """A warm process in a fork, and the conversation with it."""
 
@@ -259,12 +240,8 @@ class Wire:
         there.close()
         self.socket = here
 
-    def ask(self, *descriptors: int, **request: Any) -> dict[str, Any]:
-        data = json.dumps(request).encode() + b"\n"
-        socket.send_fds(self.socket, [data], descriptors)
-        return self.answer()
-
-    def answer(self) -> dict[str, Any]:
+    def ask(self, **request: Any) -> dict[str, Any]:
+        self.socket.sendall(json.dumps(request).encode() + b"\n")
         line = b""
         while not line.endswith(b"\n"):
             part = self.socket.recv(1 << 16)
@@ -305,10 +282,8 @@ def test_a_fork_runs_the_script_as_an_interpreter_would(
 ) -> None:
     modules({"makes": "import os; os.environ['MADE'] = 'y'"})
     wire = Wire()
-    told = wire.ask(preload=["makes"], odd=[], beside=str(tmp_path))
-    assert told["made"] == ["MADE"]
-    assert told["environment"] == preload.environment()
-    assert "odd" not in told
+    told = wire.ask(preload=["makes"], beside=str(tmp_path))
+    assert (told["made"], told["odd"]) == (["MADE"], [])
     script = """
         import json, os, sys
         print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), __file__, __name__,
@@ -349,15 +324,53 @@ def test_what_cannot_be_forked_is_said_and_the_process_goes_on(tmp_path: Path) -
     assert wire.end() == 5
 
 
-def test_a_process_in_which_an_import_was_odd_says_so_and_ends(
+IN_MODULES = "import sys\nprint(*(name in sys.modules for name in {names!r}), flush=True)\n"
+
+
+def imported(wire: Wire, folder: Path, *names: str) -> list[bool]:
+    """Which of these modules a fork has."""
+    (folder / "log").unlink(missing_ok=True)
+    assert ended(fork_of(wire, folder, IN_MODULES.format(names=names))["pid"])
+    return [word == "True" for word in (folder / "log").read_text().split()]
+
+
+def test_what_is_odd_is_left_out_and_said(modules: Callable[..., Path], tmp_path: Path) -> None:
+    modules({"first": "", "fine": "", "odd": "import os; os.environ.get('RANK')", "last": ""})
+    wire = Wire()
+    assert wire.ask(preload=["first"], beside=str(tmp_path))["odd"] == []
+    told = wire.ask(preload=["fine", "odd", "last"], beside=str(tmp_path))
+    (why,) = told["odd"]
+    assert why.startswith("odd is not imported beforehand")
+    assert "it asks for RANK when" in why
+    assert imported(wire, tmp_path, "first", "fine", "odd", "last") == [True, True, False, True]
+    assert wire.end() == 5
+
+
+@pytest.mark.parametrize("count", [server.MOST_ODD, server.MOST_ODD + 1])
+def test_when_too_much_is_odd_no_more_is_imported(
+    modules: Callable[..., Path], tmp_path: Path, count: int
+) -> None:
+    names = [f"odd{number}" for number in range(count)]
+    modules({"fine": "", "last": "", **dict.fromkeys(names, "import os; os.environ.get('RANK')")})
+    wire = Wire()
+    wire.ask(preload=["fine"], beside=str(tmp_path))
+    told = wire.ask(preload=[*names, "last"], beside=str(tmp_path))
+    is_enough = count > server.MOST_ODD
+    too_much = "no more is imported beforehand: too much of it cannot be"
+    assert (told["odd"][-1] == too_much) == is_enough
+    assert imported(wire, tmp_path, "fine", "last") == [True, not is_enough]
+    assert wire.end() == 5
+
+
+def test_an_import_that_ends_its_process_costs_only_what_would_be_imported_with_it(
     modules: Callable[..., Path], tmp_path: Path
 ) -> None:
-    modules({"fine": "", "odd": "import os; os.environ.get('RANK')"})
+    modules({"fine": "", "ends": "import os; os._exit(3)", "last": ""})
     wire = Wire()
-    told = wire.ask(preload=["fine", "odd"], odd=[], beside=str(tmp_path))
-    assert ({*told["odd"]} - {WORKER}, told["good"]) == ({"odd"}, ["fine"])
-    assert told["why"].startswith("it asks for RANK when")
-    assert wire.answer() == {}
+    wire.ask(preload=["fine"], beside=str(tmp_path))
+    told = wire.ask(preload=["ends", "last"], beside=str(tmp_path))
+    assert told["odd"] == ["no more is imported beforehand: that has failed, see warm.log"]
+    assert imported(wire, tmp_path, "fine", "last") == [True, False]
     assert wire.end() == 5
 
 

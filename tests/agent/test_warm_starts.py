@@ -18,7 +18,6 @@ import pytest
 
 from seerd.agent import host, warm_starts
 from seerd.agent.launch import LaunchPlan, WarmPlan
-from seerd.agent.needs import ImportMemory
 from seerd.agent.warm_starts import ColdError, ForkedProcess, WarmStarts, can_fork
 from tests.agent.waiting import until, until_reaped
 
@@ -41,32 +40,16 @@ def note(**what):
 def say(answer):
     control.sendall(answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\\n")
 
-def forked(work):
-    reading, writing = os.pipe()
-    middle = os.fork()
-    if not middle:
-        if os.fork():
-            os._exit(0)
-        os.close(reading)
-        os.setsid()
-        work()
-        os.write(writing, str(os.getpid()).encode())
-        os.close(writing)
-        return 0
-    os.close(writing)
-    os.waitpid(middle, 0)
-    return int(os.read(reading, 20))
-
 mark = os.environ["SEERD_ATTEMPT"].rstrip("\\n")
 note(padding=os.environ["SEERD_ATTEMPT"].count("\\n"), cwd=os.getcwd(), agent=int(sys.argv[2]),
      padded=len(sys.argv[3]), leads=os.getsid(0) == os.getpid())
 while True:
-    line, descriptors = b"", []
+    line = b""
     while not line.endswith(b"\\n"):
-        part, more, _, _ = socket.recv_fds(control, 1 << 16, 1)
+        part = control.recv(1 << 16)
         if not part:
             sys.exit()
-        line, descriptors = line + part, descriptors + more
+        line += part
     request = json.loads(line)
     note(**request)
     if "preload" in request:
@@ -78,19 +61,7 @@ while True:
         if "says" in acts:
             say(acts["says"].encode() * acts.get("times", 1))
             continue
-        if "odd" in acts:
-            say({"odd": acts["odd"], "why": "it is odd", "good": acts.get("good", [])})
-            sys.exit()
-        say({"asked": rules["asked"], "made": rules["made"], "environment": "here"})
-    elif "agent" in request:
-        def serve():
-            global control, mark
-            control.close()
-            control, mark = socket.socket(fileno=descriptors[0]), request["env"]["SEERD_ATTEMPT"]
-        pid = forked(serve)
-        if pid:
-            os.close(descriptors[0])
-            say({"pid": pid})
+        say({"asked": rules["asked"], "made": rules["made"], "odd": acts.get("odd", [])})
     elif rules["refuses"]:
         say({"failed": rules["refuses"]})
     else:
@@ -150,10 +121,6 @@ class Stage:
     async def start(self, script: str = "exit 7") -> ForkedProcess | None:
         return await self.warm.start(self.attempt(script), asyncio.Event())
 
-    async def grown(self) -> None:
-        """Wait until nothing more is imported in the background."""
-        await until(lambda: self.warm._growing is None or self.warm._growing.done())
-
     async def ended(self, pid: int) -> bool:
         """Wait for the end of a process; false if that does not come."""
         with contextlib.suppress(asyncio.TimeoutError):
@@ -184,12 +151,6 @@ class Stage:
         asyncio.run(asyncio.wait_for(closing(), 60))
 
 
-@pytest.fixture(autouse=True)
-def remembers_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have imports remembered in a folder of the test's."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
@@ -207,12 +168,11 @@ def test_an_attempt_is_forked_from_a_process_that_has_imported_what_the_plan_nam
         assert process.returncode == 7
 
     stage.plays(script)
-    begun, first, preload, fork, *_ = stage.asked
+    begun, preload, fork, *_ = stage.asked
     where = {"mark": f"{MARK}1", "cwd": str(stage.folder), "agent": os.getpid(), "leads": True}
     assert begun == {"pid": begun["pid"], **where, "padding": 65536, "padded": 4096}
     source = str(stage.folder / "source")
-    assert first == {**preload, "preload": []}
-    assert (preload["preload"], preload["odd"], preload["beside"]) == (["a", "b.c"], [], source)
+    assert (preload["preload"], preload["beside"]) == (["a", "b.c"], source)
     plan = stage.attempt("echo $0 >forked; exit 7")
     assert (fork["argv"], fork["env"], fork["cwd"]) == (plan.argv, plan.env, plan.cwd)
     assert (fork["log"], fork["beside"]) == (str(plan.log), source)
@@ -273,44 +233,19 @@ def test_a_process_stays_while_the_plan_does_and_ends_with_it(stage: Stage) -> N
     assert stage.notes == []
 
 
-def test_what_the_scripts_text_imports_is_imported_by_a_fork_that_takes_over(
+def test_what_the_scripts_text_imports_is_imported_after_what_the_plan_names(
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path, "import one\nfrom two import part\nimport a\n")
 
     async def script() -> None:
-        plan = stage.plan("a", learns=True)
-        await stage.warm.ready(plan)
+        await stage.warm.ready(stage.plan("a", learns=True))
         assert stage.warm.learns
-        await stage.grown()
-        assert stage.imported == [("1", ["a"]), ("2", ["a", "one", "two", "two.part"])]
-        first = stage.asked[0]["pid"]
-        assert await stage.ended(first)
         assert await stage.start() is not None
-        assert stage.asked[-1]["mark"] == f"{MARK}2"
-        forked = next(row for row in stage.asked if {"agent", "argv"} <= row.keys())
-        assert forked["agent"] == os.getpid()
-        assert forked["argv"] == [plan.python, "-u", plan.program]
-        assert forked["env"] == {**plan.env, host.MARKER: f"{MARK}2"}
-        assert (forked["cwd"], forked["log"]) == (str(tmp_path), str(tmp_path / "warm.log"))
-        assert forked["beside"] == str(tmp_path / "source")
 
     stage.plays(script)
-    assert ImportMemory("here").good == {"a", "one", "two"}
+    assert stage.imported == [("1", ["a"]), ("1", ["one", "two", "two.part", "a"])]
     assert stage.notes == []
-
-
-def test_what_has_gone_well_before_is_waited_for(tmp_path: Path) -> None:
-    ImportMemory("here").note(good=["one"], odd=["two"])
-    stage = Stage(tmp_path, "import one.part, two, three\n")
-
-    async def script() -> None:
-        await stage.warm.ready(stage.plan(learns=True))
-        await stage.grown()
-
-    stage.plays(script)
-    assert stage.imported == [("1", ["one.part"]), ("2", ["one.part", "three"])]
-    assert [row["odd"] for row in stage.asked if "preload" in row] == [[], ["two"], ["two"]]
 
 
 def learned(stage: Stage, *modules: str, changed: tuple[str, ...] = ()) -> Path:
@@ -323,12 +258,10 @@ def test_what_the_first_attempt_has_imported_is_imported_too(stage: Stage) -> No
         await stage.warm.ready(stage.plan("a", learns=True))
         await stage.warm.learn(learned(stage, "__main__", "deep", "__mp_main__"))
         assert not stage.warm.learns
-        await stage.grown()
         await stage.warm.learn(learned(stage, "ignored"))
-        await stage.grown()
 
     stage.plays(script)
-    assert stage.imported == [("1", ["a"]), ("2", ["a", "deep"])]
+    assert stage.imported == [("1", ["a"]), ("1", ["deep"])]
     assert stage.notes == []
 
 
@@ -337,7 +270,6 @@ def test_nothing_is_learned_for_a_plan_that_names_all_itself(stage: Stage) -> No
         await stage.warm.ready(stage.plan("a"))
         assert not stage.warm.learns
         await stage.warm.learn(learned(stage, "deep"))
-        await stage.grown()
 
     stage.plays(script)
     assert stage.imported == [("1", ["a"])]
@@ -351,7 +283,7 @@ OFF = "trials start without anything imported beforehand: "
 )
 def test_what_cannot_be_learned_turns_warm_starts_off(stage: Stage, text: str) -> None:
     async def script() -> None:
-        await stage.warm.ready(stage.plan(learns=True))
+        await stage.warm.ready(stage.plan("a", learns=True))
         stage.told.write_text(text)
         await stage.warm.learn(stage.told)
         assert await stage.start() is None
@@ -383,7 +315,6 @@ def test_a_variable_that_is_set_too_late_turns_them_off(
     async def script() -> None:
         await stage.warm.ready(stage.plan(learns=True))
         await stage.warm.learn(learned(stage, "deep", changed=("ZZZ", name)))
-        await stage.grown()
         assert (await stage.start() is None) == is_late
 
     stage.plays(script)
@@ -398,15 +329,13 @@ def test_a_script_that_sets_variables_first_starts_cold_until_it_is_known_what_i
 
     async def script() -> None:
         await stage.warm.ready(stage.plan(learns=True))
-        await stage.grown()
         assert await stage.start() is None
         assert stage.imported == []
         await stage.warm.learn(learned(stage, "one", changed=("A",)))
-        await stage.grown()
         assert await stage.start() is not None
 
     stage.plays(script)
-    assert stage.imported == [("2", ["one"])]
+    assert stage.imported == [("1", ["one"])]
 
 
 @pytest.mark.parametrize(
@@ -427,68 +356,17 @@ def test_only_variables_that_are_set_before_an_import_matter(
     assert warm_starts._sets_variables(tmp_path / "train.py") is sets
 
 
-def test_a_package_that_cannot_be_imported_beforehand_is_left_out_and_remembered(
-    tmp_path: Path,
-) -> None:
-    stage = Stage(tmp_path, "import fine, bad.part, after\n")
-    stage.rules["bad.part"] = {"odd": ["bad", "after"], "good": ["fine.part"]}
+def test_what_is_left_to_trials_is_noted_once(stage: Stage) -> None:
+    stage.rules |= {"bad": {"odd": ["bad is odd"]}, "deep": {"odd": ["bad is odd", "deep too"]}}
 
     async def script() -> None:
-        await stage.warm.ready(stage.plan(learns=True))
-        await stage.grown()
+        await stage.warm.ready(stage.plan("bad", "good", learns=True))
+        assert await stage.start() is not None
+        await stage.warm.learn(learned(stage, "deep"))
         assert await stage.start() is not None
 
     stage.plays(script)
-    assert stage.imported == [("2", ["fine", "bad.part", "after"]), ("3", ["fine"])]
-    memory = ImportMemory("here")
-    assert (memory.good, memory.odd) == ({"fine"}, {"bad", "after"})
-    assert stage.notes == ["bad is not imported beforehand, nor is what imports it: it is odd"]
-
-
-def test_a_module_of_the_plan_that_is_odd_is_left_out_too(stage: Stage) -> None:
-    stage.rules["bad"] = {"odd": ["bad"]}
-
-    async def script() -> None:
-        await stage.warm.ready(stage.plan("bad", "good"))
-        assert await stage.start() is not None
-
-    stage.plays(script)
-    assert stage.imported == [("1", ["bad", "good"]), ("2", ["good"])]
-    assert stage.notes == ["bad is not imported beforehand: it is odd"]
-
-
-@pytest.mark.parametrize("count", [5, 6])
-def test_when_too_much_is_odd_no_more_is_tried(stage: Stage, count: int) -> None:
-    names = [f"odd{number}" for number in range(count)]
-    stage.rules |= {name: {"odd": [name]} for name in names}
-
-    async def script() -> None:
-        await stage.warm.ready(stage.plan(*names, "good"))
-        assert (await stage.start() is None) == (count > 5)
-
-    stage.plays(script)
-    odd = [f"{name} is not imported beforehand: it is odd" for name in names]
-    off = f"{OFF}too much of what they import cannot be imported beforehand"
-    assert stage.notes == [*odd, *([off] if count > 5 else [])]
-
-
-@pytest.mark.parametrize("count", [5, 6])
-def test_when_too_much_is_odd_that_the_script_imports_starts_stay_as_they_are(
-    tmp_path: Path, count: int
-) -> None:
-    names = [f"odd{number}" for number in range(count)]
-    stage = Stage(tmp_path, "".join(f"import {name}\n" for name in [*names, "good"]))
-    stage.rules |= {name: {"odd": [name]} for name in names}
-
-    async def script() -> None:
-        await stage.warm.ready(stage.plan(learns=True))
-        await stage.grown()
-        assert await stage.start() is not None
-
-    stage.plays(script)
-    too_much = "no more is imported beforehand: too much of it cannot be"
-    assert (stage.notes[-1] == too_much) == (count > 5)
-    assert (stage.imported[-1][1] == ["good"]) == (count == 5)
+    assert stage.notes == ["bad is odd", "deep too"]
 
 
 @pytest.mark.parametrize(
@@ -539,25 +417,6 @@ def test_imports_that_take_too_long_are_given_up(
     assert stage.notes == [f"{OFF}importing took longer than 0 s"]
 
 
-def test_a_fork_that_imports_too_long_leaves_the_process_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warm_starts, "PATIENCE_S", 0.6)
-    stage = Stage(tmp_path, "import slow\n")
-    stage.rules["slow"] = {"waits": str(tmp_path)}
-
-    async def script() -> None:
-        await stage.warm.ready(stage.plan("a", learns=True))
-        await stage.grown()
-        assert await stage.start() is not None
-        assert stage.asked[-1]["mark"] == f"{MARK}1"
-        fork = next(row["pid"] for row in stage.asked if row["mark"] == f"{MARK}2")
-        assert await stage.ended(fork)
-
-    stage.plays(script)
-    assert stage.notes == ["no more is imported beforehand: importing took longer than 1 s"]
-
-
 def test_a_start_that_is_refused_is_cold_and_told_once(stage: Stage) -> None:
     stage.rules["refuses"] = "os beside the script"
 
@@ -593,7 +452,6 @@ def test_when_it_dies_at_a_fork_what_it_may_have_forked_is_ended(stage: Stage) -
 def test_a_process_that_has_ended_meanwhile_is_begun_anew(stage: Stage) -> None:
     async def script() -> None:
         await stage.warm.ready(stage.plan("a"))
-        await stage.grown()
         process = stage.warm._process
         assert process is not None
         os.kill(stage.asked[0]["pid"], signal.SIGKILL)
@@ -625,35 +483,15 @@ def test_who_is_stopped_while_others_have_their_turn_does_not_wait(stage: Stage)
     stage.plays(script)
 
 
-def test_only_the_first_start_does_not_wait_for_what_the_text_imports(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, "import slow\n")
-    holds = tmp_path / "holds"
-    holds.touch()
-    stage.rules["slow"] = {"waits": str(holds)}
-
-    async def script() -> None:
-        await stage.warm.ready(stage.plan(learns=True))
-        await until(lambda: stage.imported)
-        assert await stage.start() is not None
-        second = asyncio.ensure_future(stage.start())
-        await asyncio.sleep(0.1)
-        assert not second.done()
-        holds.unlink()
-        assert await second is not None
-
-    stage.plays(script)
-    marks = [row["mark"] for row in stage.asked if row.get("argv", [""])[0] == "/bin/sh"]
-    assert marks == [f"{MARK}1", f"{MARK}2"]
-
-
 def test_what_is_under_way_ends_when_it_is_closed_and_nobody_is_told(tmp_path: Path) -> None:
     stage = Stage(tmp_path, "import slow\n")
     stage.rules["slow"] = {"waits": str(tmp_path)}
 
     async def script() -> None:
-        await stage.warm.ready(stage.plan(learns=True))
+        ready = asyncio.ensure_future(stage.warm.ready(stage.plan(learns=True)))
         await until(lambda: stage.imported)
         stage.warm.close()
+        await ready
         assert await stage.start() is None
         assert all([await stage.ended(row["pid"]) for row in stage.asked])
 
@@ -670,6 +508,6 @@ def test_a_long_line_is_no_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         process = stage.warm._process
         assert process is not None
         with pytest.raises(ColdError, match="has failed"):
-            await process.preload(["a"], set())
+            await process.preload(["a"])
 
     stage.plays(script)

@@ -86,9 +86,9 @@ WARM_STARTS = (
     Mutant(
         "variables that a script sets come too late",
         SAME,
-        "WarmStarts._may_be_warm",
-        "plan is None or not plan.learns or is_known or not _sets_variables(plan.path)",
-        "True",
+        "WarmStarts._made_ready",
+        "self.learns and _sets_variables(plan.path)",
+        "False",
         (f"{WARM}::test_variables_that_a_script_sets_before_it_imports_count",),
     ),
     Mutant(
@@ -100,19 +100,11 @@ WARM_STARTS = (
         (f"{WARM}::test_one_that_was_forked_and_not_told_is_ended",),
     ),
     Mutant(
-        "what was learned of packages is forgotten with the run",
-        "an import that fails beforehand is tried once in an environment",
-        "ImportMemory.note",
-        "os.replace(part, self._path)",
-        "part.unlink()",
-        (f"{WARM}::test_a_package_is_left_out_whole_and_this_is_known_in_the_next_run",),
-    ),
-    Mutant(
-        "the first attempt waits until it is known what can be imported beforehand",
-        "no trial waits for an import that may fail",
-        "WarmStarts.start",
-        "not is_first",
-        "True",
-        (f"{WARM}::test_the_first_attempt_waits_for_no_import_and_the_next_for_one",),
+        "an import that is odd ends warm starts",
+        ODD,
+        "server._import_in_a_fork",
+        "imports.odd.update(packages)",
+        "",
+        (f"{WARM}::test_a_package_is_left_out_whole_and_this_is_said_once",),
     ),
 )
