@@ -26,7 +26,6 @@ RUN, NEW = "run-", ".new-"  # prefixes of the names of files: of runs, and of un
 LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
 SHOWN = re.compile(r"[^\x20-\x7e]")
 DEVICES = "/proc/driver/nvidia/gpus"
-LOCKS = "/proc/locks"
 
 
 class LeaseFolderError(Exception):
@@ -124,18 +123,6 @@ class LeaseFolder:
         ranked = sorted(runs, key=lambda run: (run.lives, run.since))
         users = {lease: run for run in ranked for lease in run.uses}
         return {lease: users.get(lease) for lease in in_order(self.leased())}
-
-    def locker(self, lease: str) -> Optional[Tuple[int, str]]:
-        """Return the process that has locked a GPU, and its user; None if unknown (Linux)."""
-        with contextlib.suppress(OSError, ValueError):
-            file = os.stat(lease, dir_fd=self._folder)
-            at = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-            with open(LOCKS) as locks:
-                rows = [line.split() for line in locks if " FLOCK " in line]
-            for row in rows:
-                if row[1] == "FLOCK" and row[5] == at and _has_open(row[4], file):
-                    return int(row[4]), _user(os.stat(f"/proc/{row[4]}").st_uid)
-        return None
 
     def register(self, name: str) -> "Registration":
         """Register a run. Raises `LeaseFolderError` if its file cannot be made."""
@@ -349,14 +336,6 @@ def _is_at(descriptor: int, name: str, folder: int) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(descriptor), status)
-
-
-def _has_open(pid: str, file: os.stat_result) -> bool:
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), file):
-                return True
-    return False
 
 
 def _user(uid: int) -> str:

@@ -22,7 +22,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
 )
 
 from seerd.agent import clock
@@ -34,13 +33,11 @@ from seerd.agent.gpu_leases import (
     RunHere,
     Use,
     cpu_slots,
-    cuda_devices,
     folder_path,
     free,
     pools,
 )
 from seerd.agent.gpu_shares import Claim, fair_shares
-from seerd.agent.launch import devices
 from seerd.agent.protocol import Complained, Fact, Noticed, Shared
 
 LOOK_S = 0.5  # seconds between looks at the other runs
@@ -49,38 +46,6 @@ IDLE_S = 15.0
 PATIENCE_S, LONGEST_PAUSE_S = 5.0, 60.0
 """Seconds after which a waiting attempt is reported; doubled each time, up to the second."""
 log = logging.getLogger("agent")
-
-
-class WholeMachine:
-    """A machine of this run alone. `visible`: the agent's CUDA_VISIBLE_DEVICES."""
-
-    def __init__(self, visible: str) -> None:
-        self._visible = visible
-
-    def names(self, gpus: Iterable[int]) -> List[str]:
-        """Return CUDA's names of GPUs, whether in use or not."""
-        return devices(gpus, self._visible)
-
-    shown = names
-
-    async def take(self, _attempt: str, _gpus: Sequence[int], _stopped: asyncio.Event) -> bool:
-        """Return True: nobody else has them."""
-        return True
-
-    def give_back(self, _attempt: str) -> None:
-        """Do nothing."""
-
-    def left(self) -> None:
-        """Return None: nobody else uses any."""
-
-    def need(self, _least: int) -> None:
-        """Do nothing."""
-
-    def look(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 @dataclass(eq=False)
@@ -303,40 +268,29 @@ class SharedGpus:
             self._report([Complained(0, clock.now(), trial, int(attempt), "waits", why)])
 
 
-def shared_or_whole(
-    run: RunHere, cuda: bool, visible: str, was: int, report: Callable[[List[Fact]], None]
-) -> Union[SharedGpus, WholeMachine]:
-    """Return a machine's GPUs, shared if there is a place for leases, else whole with a note."""
-    own = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
+def shared(
+    run: RunHere, own: List[Device], was: int, report: Callable[[List[Fact]], None]
+) -> Optional[SharedGpus]:
+    """Return a machine's GPUs as shared ones; None, and a note, without a place for leases."""
     try:
-        pool = [device.lease for device in own]
-        return SharedGpus(replace(run, pool=pool), own, was, report)
+        return SharedGpus(run, own, was, report)
     except (LeaseFolderError, OSError) as error:
         why = f"other runs on this machine are not seen, and do not see this one: {error}"
         report([Noticed(0, clock.now(), "cold", None, why)])
-        return WholeMachine(visible)
+        return None
 
 
 def shown(held: Dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
     """Say who has which GPUs, and what to do if it is no run."""
     names: Dict[str, List[str]] = {}
     for lease, run in held.items():
-        dead = "" if run is None or run.lives else ", whose agent has died,"
-        who = f"the run {run.run} of {run.user}{dead}" if run else _stranger(lease, folder)
+        who = f"a process that is no run of seerd, and that `fuser -v {folder.path}/*` names,"
+        if run is not None:
+            dead = "" if run.lives else ", whose agent has died,"
+            who = f"the run {run.run} of {run.user}{dead}"
         names.setdefault(who, []).append(lease)
     parts = [f"{who} has {', '.join(leases)}" for who, leases in names.items()]
     return "; ".join(parts) or "they are about to be free"
-
-
-def _stranger(lease: str, folder: LeaseFolder) -> str:
-    holder = folder.locker(lease)
-    if holder is None:
-        return f"a process that `fuser -v {folder.path}/*` names, and that is no run of seerd,"
-    pid, user = holder
-    return (
-        f"process {pid} of {user}, which is no run of seerd (end it with `kill {pid}` if it should "
-        f"not), holds the locks in {folder.path} and"
-    )
 
 
 def _key(run: Optional[RunHere]) -> Tuple[float, str]:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from seerd.agent import host
 from seerd.agent.arguments import fixed_environment, interpreter_words
@@ -25,7 +25,7 @@ from seerd.agent.threads import in_thread_or_here, thread_needed
 
 CARDS = (
     "nvidia-smi",
-    "--query-gpu=index,uuid,memory.used,name,memory.total,driver_version",
+    "--query-gpu=index,uuid,name,memory.total,driver_version",
     "--format=csv,noheader,nounits",
 )
 APPS = (
@@ -55,8 +55,6 @@ LOOK_S = 1.0
 FREE_S = 10.0
 """Seconds after which memory that is still held counts as lost; the driver needs one or two."""
 POLL_S = 0.25
-SLACK_MIB = 512
-"""MiB that a GPU without processes may use beyond what it did before the first attempt."""
 SHOWN = 300
 NO_FABRIC = re.compile(r"[Ee]rror:? 802\b|system not yet initialized")
 FABRIC = (
@@ -89,10 +87,10 @@ class CheckedMachine:
     marker: str  # SEERD_ATTEMPT of the processes that look, so that none outlives the agent
 
 
-async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> str:
-    """Check disk and GPUs; return what `nvidia-smi` lists, if asked. Raises `UnhealthyError`."""
+async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> None:
+    """Check disk and GPUs. Raises `UnhealthyError`."""
     if expected is None:
-        return ""
+        return
     free = shutil.disk_usage(machine.folder).free
     if free < expected.free_bytes:
         wanted = f"{expected.free_bytes / GIB:.1f} GiB are expected"
@@ -100,7 +98,7 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
             f"{free / GIB:.1f} GiB are free where {machine.folder} is, and {wanted}"
         )
     if not machine.cuda or not expected.gpus:
-        return ""
+        return
     try:
         status, listing, message = await ask_smi(CARDS, machine)
     except OSError as error:
@@ -111,7 +109,6 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
     problem = gpu_problem(listing, expected.gpus)
     if problem:
         raise UnhealthyError(problem)
-    return listing
 
 
 async def check_torch(
@@ -284,109 +281,50 @@ def interpreter_answer(output: str, env: Dict[str, str]) -> Tuple[str, Dict[str,
     return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}
 
 
-@dataclass(frozen=True)
-class Card:
-    """A GPU, as `nvidia-smi` lists it."""
+async def why_held(names: Sequence[str], machine: CheckedMachine) -> str:
+    """Wait until no process that has ended holds memory of the GPUs with these CUDA names, for at
+    most `FREE_S` seconds; return what still holds it, or why that is unknown; empty if it is free,
+    or without `nvidia-smi`.
+    """
+    if not machine.cuda:
+        return ""
+    give_up_at = time.monotonic() + FREE_S
+    while True:
+        try:
+            cards, apps = await _lines(CARDS, machine), await _lines(APPS, machine)
+            why = held(cards, apps, names, host.is_there)
+        except UnhealthyError as error:
+            why = str(error)
+        except OSError:
+            return ""  # no nvidia-smi: GPUs of another maker
+        if not why or time.monotonic() >= give_up_at:
+            return why
+        await asyncio.sleep(POLL_S)
 
-    index: str
-    uuid: str
-    used_mib: Optional[int]  # memory in use; None: unknown
 
-
-@dataclass(frozen=True)
-class App:
-    """A process that computes on a GPU."""
-
-    pid: int
-    uuid: str  # the GPU's
-    used: str  # its memory there, in MiB
-
-
-class Gpus:
-    """The CUDA devices of this machine. `names` returns CUDA's names of our GPUs."""
-
-    def __init__(
-        self, machine: CheckedMachine, names: Callable[[Iterable[int]], List[str]]
-    ) -> None:
-        self._machine = machine
-        self._names = names
-        self._before: Dict[str, int] = {}
-
-    def note(self, listing: str) -> None:
-        """Remember how much memory each GPU has in use while nothing of ours runs. `listing`: lines
-        of `CARDS`, empty unless the machine is ours alone: on a desk, screens take what they want.
-        """
-        for card in parsed_cards(listing):
-            if card.used_mib is not None:
-                self._before.setdefault(card.uuid, card.used_mib)
-
-    async def why_held(self, gpus: Iterable[int]) -> str:
-        """Wait until the memory of these GPUs is free, for at most `FREE_S` seconds; return what
-        still holds it, or why that is unknown; empty if it is free, or without `nvidia-smi`.
-        """
-        if not self._machine.cuda:
-            return ""
-        names, give_up_at = self._names(gpus), time.monotonic() + FREE_S
-        while True:
-            try:
-                listed = parsed_cards(await self._ask(CARDS))
-                cards = [card for card in listed if _is_among(card, names)]
-                why = held(cards, parsed_apps(await self._ask(APPS)), self._before, host.is_there)
-            except UnhealthyError as error:
-                why = str(error)
-            except OSError:
-                return ""  # no nvidia-smi: GPUs of another maker
-            if not why or time.monotonic() >= give_up_at:
-                return why
-            await asyncio.sleep(POLL_S)
-
-    async def _ask(self, argv: Sequence[str]) -> str:
-        status, output, message = await ask_smi(argv, self._machine)
-        if status or BROKEN.search(output):
-            raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
-        return output
+async def _lines(argv: Sequence[str], machine: CheckedMachine) -> List[List[str]]:
+    status, output, message = await ask_smi(argv, machine)
+    if status or BROKEN.search(output):
+        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
+    return [[part.strip() for part in line.split(",")] for line in output.splitlines()]
 
 
 def held(
-    cards: Sequence[Card], apps: Sequence[App], before: Dict[str, int], lives: Callable[[int], bool]
+    cards: Sequence[Sequence[str]],
+    apps: Sequence[Sequence[str]],
+    names: Sequence[str],
+    lives: Callable[[int], bool],
 ) -> str:
-    """Describe memory that no living process holds; empty: none. `before`: MiB by uuid."""
-    for card in cards:
-        here = [app for app in apps if app.uuid == card.uuid]
-        dead = [app for app in here if not lives(app.pid)]
-        if dead:
-            return (
-                f"process {dead[0].pid}, which has ended, still holds "
-                f"{dead[0].used:.{SHOWN}} MiB of GPU {card.index}"
-            )
-        was = before.get(card.uuid)
-        used = card.used_mib
-        if not here and was is not None and used is not None and used > was + SLACK_MIB:
-            return f"{used} MiB of GPU {card.index} are in use by no process; {was} MiB were before"
+    """Describe memory of the GPUs `names` that a process holds which has ended; empty: none.
+
+    `cards`, `apps`: the fields of each line that `CARDS` and `APPS` print; others are left out.
+    """
+    uuids = {uuid: index for index, uuid, *_ in (card for card in cards if len(card) >= 3)}
+    for pid, uuid, used in (app for app in apps if len(app) == 3 and app[0].isdecimal()):
+        index = uuids.get(uuid)
+        is_ours = index is not None and any(
+            name == index or (name.startswith("GPU-") and uuid.startswith(name)) for name in names
+        )
+        if is_ours and not lives(int(pid)):
+            return f"process {pid}, which has ended, still holds {used:.{SHOWN}} MiB of GPU {index}"
     return ""
-
-
-def parsed_cards(listing: str) -> List[Card]:
-    """Parse lines of `CARDS`, and leave out any others."""
-    return [
-        Card(row[0], row[1], int(row[2]) if row[2].isdecimal() else None)
-        for row in _rows(listing)
-        if len(row) >= 3
-    ]
-
-
-def parsed_apps(listing: str) -> List[App]:
-    """Parse lines of `APPS`, and leave out any others."""
-    rows = _rows(listing)
-    return [App(int(row[0]), *row[1:]) for row in rows if len(row) == 3 and row[0].isdecimal()]
-
-
-def _rows(listing: str) -> List[List[str]]:
-    return [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
-
-
-def _is_among(card: Card, names: Sequence[str]) -> bool:
-    return any(
-        name == card.index or (name.startswith("GPU-") and card.uuid.startswith(name))
-        for name in names
-    )

@@ -21,6 +21,7 @@ from typing import (
     Collection,
     Coroutine,
     Dict,
+    Iterable,
     Iterator,
     List,
     Optional,
@@ -35,20 +36,21 @@ from seerd.agent.attempts import LocalAttempt, Report
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Crowding, Reaper
 from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
-from seerd.agent.gpu_sharing import SharedGpus, WholeMachine, shared_or_whole
+from seerd.agent.gpu_sharing import SharedGpus, shared
 from seerd.agent.health import (
     CheckedMachine,
-    Gpus,
     Interpreters,
     UnhealthyError,
     check_machine,
     check_torch,
+    why_held,
 )
 from seerd.agent.journal import AgentJournal, Order
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import (
     LaunchPlan,
     Places,
+    devices,
     going_on,
     launch_plan,
     node_environment,
@@ -61,7 +63,6 @@ from seerd.agent.manifest import Comparison, is_safe
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
     Ask,
-    Complained,
     Downloads,
     Grant,
     Job,
@@ -151,9 +152,8 @@ class Orders:
         self._data = JobData()
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         own = cuda_devices(here.gpus, self._visible) if here.cuda else cpu_slots(here.gpus)
-        self.devices = [device.name for device in own]
-        self._ours: Union[SharedGpus, WholeMachine] = WholeMachine(self._visible)
-        self._gpus = Gpus(here.machine, lambda gpus: self._ours.names(gpus))  # noqa: PLW0108 (`_ours` changes)
+        self._own, self.devices = own, [device.name for device in own]
+        self._shared: Optional[SharedGpus] = None  # None: the whole machine is ours
         self._attempts: Dict[str, LocalAttempt] = {}
         self._ended: Dict[str, int] = {}
         self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
@@ -177,18 +177,21 @@ class Orders:
         if here.weight is None:
             return
         was = here.gpus if self._journal.share is None else self._journal.share
-        run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
-        self._ours = shared_or_whole(run, here.cuda, self._visible, was, self._report)
+        pool = [device.lease for device in self._own]
+        run = RunHere(here.run, here.weight, here.gpus, 0, 1, pool, time.time(), {})
+        self._shared = shared(run, self._own, was, self._report)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
 
     def _need(self, order: Prepare) -> None:
         sizes = (gpus for job in order.jobs or [order.job] for gpus in job.allocations)
-        self._ours.need(min(sizes, default=1))
+        if self._shared is not None:
+            self._shared.need(min(sizes, default=1))
 
     def leave(self) -> None:
         """Use nothing of this machine any more."""
-        self._ours.close()
+        if self._shared is not None:
+            self._shared.close()
 
     def carry_out(self, order: Order) -> None:
         """Begin to carry out this order. Its outcome is reported as a fact."""
@@ -234,7 +237,8 @@ class Orders:
         if self._attempts and not self._counts and self._crowding.may_be():
             self._counts = True
             self._beside(self._end_crowd())
-        self._ours.look()
+        if self._shared is not None:
+            self._shared.look()
         for attempt in self._attempts.values():
             attempt.look()
         for name, files in list(self._learning.items()):
@@ -310,9 +314,7 @@ class Orders:
     async def _made_ready(self, order: Prepare) -> str:
         """Check the machine, set up its jobs and check torch; return the problem, if any."""
         self._need(order)
-        listing = await check_machine(order.expected, self._here.machine)
-        if not self._attempts:
-            self._gpus.note(listing)
+        await check_machine(order.expected, self._here.machine)
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for job in map(self._here.resolved, order.jobs or [order.job]):
             problem = await self._set_up(job)
@@ -320,7 +322,8 @@ class Orders:
                 return f"{job.id}: {problem}" if job.id else problem
             ready = await self._interpreters.complete(job, anew=True)
             self._warm_up(ready)
-            await check_torch(order.expected, self._here.machine, ready, self._ours.left())
+            free = None if self._shared is None else self._shared.left()
+            await check_torch(order.expected, self._here.machine, ready, free)
         return problem
 
     def _warm_up(self, job: Job) -> None:
@@ -342,8 +345,13 @@ class Orders:
 
     def by_number(self, shares: Sequence[Optional[float]]) -> List[Optional[float]]:
         """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
-        share_of = dict(zip(self.devices, shares))
-        return [share_of.get(name) for name in self._ours.shown(range(self._here.gpus))]
+        share_of, gpus = dict(zip(self.devices, shares)), range(self._here.gpus)
+        shown = self._names(gpus) if self._shared is None else self._shared.shown(gpus)
+        return [share_of.get(name) for name in shown]
+
+    def _names(self, gpus: Iterable[int]) -> List[str]:
+        """Return CUDA's names of GPUs by the daemon's numbers; if shared, of those in use alone."""
+        return devices(gpus, self._visible) if self._shared is None else self._shared.names(gpus)
 
     def _start(self, order: Start) -> None:
         prepared, why = self._journal.prepared, self._why_not(order)
@@ -357,7 +365,8 @@ class Orders:
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job, urls, self._limit)
         attempt = LocalAttempt(
-            *(self._here.run, order, places, output, self._report, self._gpus.why_held),
+            *(self._here.run, order, places, output, self._report),
+            lambda gpus: why_held(self._names(gpus), self._here.machine),
             others=lambda: [
                 other for other in list(self._attempts.values()) if other is not attempt
             ],
@@ -387,8 +396,9 @@ class Orders:
                 )
             over = attempt.stopped.is_set
             plan, laid = await in_thread(_placed, plan, job, order, places, name, over)
-            if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
-                names = self._ours.names(order.gpus) if cuda else []
+            shared = self._shared
+            if shared is not None and await shared.take(attempt.key, order.gpus, attempt.stopped):
+                names = shared.names(order.gpus) if cuda else []
                 env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
                 plan = replace(plan, env=env)
             await attempt.begin(plan, self._warm_of(job))
@@ -397,19 +407,12 @@ class Orders:
         else:
             await attempt.follow()
         self._urls.forget(order.trial, order.attempt)
-        self._ours.give_back(attempt.key)
+        if self._shared is not None:
+            self._shared.give_back(attempt.key)
         del self._attempts[attempt.key]
         attempt.done.set()
         if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
-            changed = await in_thread_or_here(_tidied, job, places, laid)
-            if changed:
-                why = (
-                    f"while it ran, {', '.join(changed[:3])} in the source changed, which all "
-                    "trials share, so others may have read what it wrote: have the script write "
-                    "elsewhere"
-                )
-                at = clock.now()
-                self._report([Complained(0, at, order.trial, order.attempt, "shared", why)])
+            await in_thread_or_here(_tidy, job, places, laid)
 
     def _why_not(self, order: Start) -> str:
         if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:
@@ -499,10 +502,10 @@ def _placed(
     return going_on(plan, job, order, name or "", at), laid
 
 
-def _tidied(job: Job, places: Places, laid: workplace.Laid) -> List[str]:
+def _tidy(job: Job, places: Places, laid: workplace.Laid) -> None:
     if job.observed is not None:
         workplace.remove_saved(places.work, job.observed.checkpoint)
-    return workplace.tidy(Path(job.source), places.work, laid)
+    workplace.tidy(Path(job.source), places.work, laid)
 
 
 def _refused(order: str, why: str, unhealthy: bool = False) -> Refused:

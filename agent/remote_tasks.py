@@ -11,14 +11,13 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
-import traceback
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NoReturn, Set, Tuple
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Set, Tuple
 
-import seerd.agent
 from seerd.agent import host, plainfile
 from seerd.agent.gpu_leases import LeaseFolderError, report
 from seerd.agent.launch import LIBRARY, unpack_library
@@ -30,8 +29,6 @@ START_S = 20.0
 END_S = 10.0
 POLL_S = 0.01
 TAIL = 20
-INHERITED = 256
-"""An agent closes inherited file descriptors below this."""
 LONGEST_SOCKET = 100
 """Bytes of a socket's path, which can have 107 (unix(7))."""
 MOST_OF_ONE = 1 << 18
@@ -108,7 +105,7 @@ def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
     started = None if _locked() else _spawn(task, program)
     end = time.monotonic() + START_S
     while not _answers():
-        over = started is not None and _has_ended(started) and not _locked()
+        over = started is not None and started.poll() is not None and not _locked()
         if over or time.monotonic() > end:
             what = "start" if started else "answer"
             raise EndError(f"the agent in {Path.cwd()} does not {what}; {_tail()}")
@@ -124,54 +121,19 @@ def _place(program: Path) -> None:
         os.replace("agent.pyz.part", here)
 
 
-def _spawn(task: Dict[str, Any], program: Path) -> int:
-    """Start the agent as a copy of this process, which saves imports; return its process id."""
+def _spawn(task: Dict[str, Any], program: Path) -> "subprocess.Popen[bytes]":
+    """Start the agent, in a session that survives the connection."""
     _place(program)  # all files are there before: an agent without room for them could not say so
     unpack_library(program, Path(LIBRARY))
-    argv = [
-        *(str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd())),
-        *_shape(task),
-        *task["options"],
-        *("--library", LIBRARY),
-    ]
-    with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
-        pid = os.fork()
-        if pid == 0:
-            _become_agent(argv, null.fileno(), out.fileno())
-    return pid
-
-
-def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
-    """Become the agent, in a session that survives the connection. Never returns."""
-    status = 1
-    try:
-        os.setsid()
-        os.dup2(null, 0)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        os.closerange(3, INHERITED)
-        sys.argv, sys.path[0] = argv, argv[0]
-        seerd.agent.__path__[:] = [f"{argv[0]}/seerd/agent"]  # the cache's copy may go
-        from seerd.agent.__main__ import main
-
-        status = main()
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # noqa: BLE001 (as Python itself would)
-        with contextlib.suppress(OSError, ValueError):
-            traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # a full disk
-                stream.flush()
-        os._exit(status)
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
+    options = [*_shape(task), *task["options"], "--folder", str(Path.cwd()), "--library", LIBRARY]
+    with open("agent.out", "ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-I", str(Path("agent.pyz").resolve()), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
 
 
 def _shape(task: Dict[str, Any]) -> List[str]:
@@ -216,17 +178,14 @@ def _tail() -> str:
 
 
 def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
-    """Ask the run's agent to end, and kill it after `patience_s` seconds; end the run's processes,
-    and leave the logs. Raises `EndError`.
-    """
-    if folder.is_dir():
-        os.chdir(folder)
-        if _locked():
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
-                agent.connect("agent.sock")
-                agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
-            if not _comes_true(lambda: not _locked(), patience_s):
-                _kill_agent(run)
+    """End the run's agent and its processes, and leave the logs. Raises `EndError`."""
+
+    def shut_down() -> None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
+            agent.connect("agent.sock")
+            agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
+
+    _end_agent(run, folder, shut_down, patience_s)
     left = host.kill(lambda: host.each_of_run(run), set())
     if left:
         raise EndError(f"the processes {sorted(left)} cannot be killed")
@@ -237,14 +196,24 @@ def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
 
 def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
     """End an agent that does not speak with its daemon, softly. Raises `EndError`."""
-    if folder.is_dir():
-        os.chdir(folder)
+
+    def terminate() -> None:
         for pid in _agent():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        if not _comes_true(lambda: not _locked(), grace_s + END_S):
-            _kill_agent(run)
+
+    _end_agent(run, folder, terminate, grace_s + END_S)
     return {}
+
+
+def _end_agent(run: str, folder: Path, ask: Callable[[], None], patience_s: float) -> None:
+    """Ask the agent to end, and kill it after `patience_s` seconds."""
+    if folder.is_dir():
+        os.chdir(folder)
+        if _locked():
+            ask()
+            if not _comes_true(lambda: not _locked(), patience_s):
+                _kill_agent(run)
 
 
 def _kill_agent(run: str) -> None:

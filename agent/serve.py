@@ -11,12 +11,11 @@ import os
 import signal
 import socket
 import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Coroutine, Deque, List, Optional, Set
+from typing import Any, Coroutine, List, Optional, Set
 
-from seerd.agent import clock, host
+from seerd.agent import clock, host, nvml, spot
 from seerd.agent.journal import AgentJournal, AgentJournalError
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.orders import Here, Orders
@@ -37,7 +36,6 @@ from seerd.agent.protocol import (
     Prepare,
     ProtocolError,
     Renew,
-    Reported,
     Shutdown,
     Start,
     Stop,
@@ -45,19 +43,12 @@ from seerd.agent.protocol import (
 from seerd.agent.talk import Talk
 from seerd.agent.threads import in_thread_or_here
 
-if TYPE_CHECKING:
-    from seerd.agent.spot import Notice
-
 SOCKET = "agent.sock"
 LOOK_S = 0.1
 PULSE_S = 1.0
 """Seconds between signs of life: an agent sets the file time of its lock."""
 NEAR_S = 0.1
 """Ends of training that are nearer than so many seconds are the same."""
-MANY = 30
-"""With so many reports in a second they are sent together, to save messages and commits."""
-TOGETHER_S = 0.3
-"""Seconds from the last facts until many reports are kept and sent again."""
 FLUSH_S = 0.1
 """Seconds until facts that the daemon has not acknowledged are flushed to our own disk."""
 DESERTED_S = 10.0
@@ -104,10 +95,6 @@ class Agent:
         self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._report, self._beside, self._ask)
         self._ends_at: Optional[float] = None
-        self._unsent: List[Fact] = []
-        self._kept_at = -TOGETHER_S
-        self._reported_at: Deque[float] = deque(maxlen=MANY)
-        self._keeping: Optional[asyncio.TimerHandle] = None
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
         self._spot = spot
@@ -130,13 +117,8 @@ class Agent:
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
-            # Its HTTP takes an eighth of an agent's start.
-            from seerd.agent.spot import watch
-
-            watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
+            spot.watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         if self._here.cuda:
-            from seerd.agent import nvml  # ctypes, which CPU slots have no use for
-
             nvml.watch(
                 self._orders.devices,
                 lambda shares: self._loop.call_soon_threadsafe(self._report_use, shares),
@@ -147,8 +129,6 @@ class Agent:
         self._orders.close()
         await in_thread_or_here(self._orders.kill_all)
         self._orders.leave()
-        if self._failure is None:
-            self._keep_soon()
         if self._talk is not None:
             await self._talk.farewell()
         self._journal.close()
@@ -205,41 +185,15 @@ class Agent:
             self._orders.expect_end(at)
 
     def _report(self, facts: List[Fact]) -> None:
-        """Keep and send facts; one of many reports waits for more, or for any other fact."""
+        """Keep and send facts."""
         if not facts:
             return
-        self._unsent += facts
-        wait_s = self._kept_at + TOGETHER_S - time.monotonic()
-        only_reports = all(isinstance(fact, Reported) for fact in facts)
-        if not only_reports or not self._has_many() or wait_s <= 0:
-            self._keep_unsent()
-        elif self._keeping is None:
-            self._keeping = self._loop.call_later(wait_s, self._keep_soon)
-
-    def _has_many(self) -> bool:
-        now = time.monotonic()
-        self._reported_at.append(now)
-        return len(self._reported_at) == MANY and now - self._reported_at[0] < 1.0
-
-    def _keep_soon(self) -> None:
-        try:
-            self._keep_unsent()
-        except AgentJournalError as error:
-            self._fail(error)
-
-    def _keep_unsent(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            self._keeping = None
-        facts, self._unsent = self._unsent, []
-        if facts:
-            self._kept_at = time.monotonic()
-            self._journal.note(facts)
-            if self._talk is not None:
-                self._talk.tell()
-            if not self._flushing:
-                self._flushing = True
-                self._loop.call_later(FLUSH_S, self._flush)
+        self._journal.note(facts)
+        if self._talk is not None:
+            self._talk.tell()
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_later(FLUSH_S, self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -255,7 +209,7 @@ class Agent:
             self._loop.call_soon_threadsafe(talk.say, question)
         return talk is not None
 
-    def _take_note(self, notice: Notice) -> None:
+    def _take_note(self, notice: spot.Notice) -> None:
         """Report what the cloud has announced, unless an earlier agent has reported it.
 
         Trials save at once, even without a daemon: that costs little, and the cloud may not wait.

@@ -13,7 +13,7 @@ import stat
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from seerd.agent import folders
 from seerd.agent.arguments import is_inside
@@ -29,15 +29,10 @@ MOST = 2000
 WIDE = 500
 """A folder with more entries holds data, so its files are links."""
 Signature = Tuple[int, int]
+Laid = Dict[str, Signature]
+"""Size and time of each file that was laid out as a copy, by its path."""
 Folder = Tuple[str, Sequence[str]]
 """A path in the source, and the parts of the path, or pattern, of what the script saves in it."""
-
-
-class Laid(NamedTuple):
-    """What was laid out in the folder of an attempt."""
-
-    began: int  # when, by the clock of the filesystem, ns
-    known: Dict[str, Signature]  # of each file that is a copy, or not older than `began`
 
 
 def lay_out(
@@ -65,37 +60,31 @@ def lay_out(
     return layout.laid
 
 
-def tidy(source: Path, work: Path, laid: Laid, folder: str = "") -> List[str]:
+def tidy(source: Path, work: Path, laid: Laid, folder: str = "") -> None:
     """Remove from `work` all that is still as it was laid out, and what Python has compiled, so
-    that what the script has written stays. Return the files of the source that have changed,
-    although trials share them. `folder`: where this is done, relative to both.
+    that what the script has written stays. `folder`: where this is done, relative to both.
     """
-    changed: List[str] = []
     with contextlib.suppress(OSError), os.scandir(source / folder) as entries:
         for entry in entries:
             path = os.path.join(folder, entry.name)
             here = os.path.join(work, path)
             if entry.is_dir(follow_symlinks=False):
                 if os.path.isdir(here) and not os.path.islink(here):
-                    changed += tidy(source, work, laid, path)
+                    tidy(source, work, laid, path)
                 continue
-            was = os.lstat(entry.path)
-            if was.st_mtime_ns >= laid.began and laid.known.get(path) != _signature(was):
-                changed.append(path)
             with contextlib.suppress(OSError):  # the script has removed it
                 now = os.lstat(here)
                 if stat.S_ISLNK(now.st_mode):
                     to = _target(source, path) if entry.is_symlink() else entry.path
                     untouched = os.readlink(here) == to
                 else:
-                    same = os.path.samestat(now, was)
-                    untouched = same or laid.known.get(path) == _signature(now)
+                    same = os.path.samestat(now, os.lstat(entry.path))
+                    untouched = same or laid.get(path) == _signature(now)
                 if untouched:
                     os.unlink(here)
     shutil.rmtree(work / folder / "__pycache__", ignore_errors=True)
     with contextlib.suppress(OSError):  # what the script has written is in it
         (work / folder).rmdir()
-    return changed
 
 
 def put_back(checkpoints: Path, name: Optional[str], work: Path) -> str:
@@ -142,7 +131,7 @@ class _Layout:
         self._work = work
         self._own = {str(PurePosixPath(path)) for path in own}
         self._files, self._bytes = MOST, COPIED
-        self.laid = Laid(os.stat(work).st_mtime_ns, {})
+        self.laid: Laid = {}
 
     def make(
         self, folder: str, saved: Sequence[str], is_stopped: Callable[[], bool]
@@ -176,8 +165,8 @@ class _Layout:
             self._files -= is_small
             self._bytes -= status.st_size * is_small
             (_copy if is_copy else _link)(entry.path, to, status)
-            if is_copy or status.st_mtime_ns >= self.laid.began:
-                self.laid.known[path] = _signature(status)
+            if is_copy:
+                self.laid[path] = _signature(status)
         return []
 
 

@@ -200,7 +200,7 @@ class _SourceCopy:
         return listed or (is_python and (link.parent.parent / "pyvenv.cfg").is_file())
 
     def _note_file(self, name: str, path: str, about: os.stat_result) -> None:
-        size, link_to = min(about.st_size, about.st_blocks * 512), None
+        size, link_to = about.st_size, None
         if about.st_nlink > 1:
             first = self._first.setdefault((about.st_dev, about.st_ino), name)
             link_to = None if first == name else self._to / first

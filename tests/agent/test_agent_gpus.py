@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.health import App, Card, held, parsed_apps, parsed_cards
+from seerd.agent.health import held
 from seerd.agent.protocol import Exited, Noticed
 from tests.agent.test_agent_health import program
 
@@ -105,42 +105,28 @@ def test_without_cuda_nothing_is_asked(rig, driver):
     assert driver.asked() == 0
 
 
-CARDS = [Card("0", "GPU-a", 900), Card("1", "GPU-b", 3)]
+CARDS = [["0", "GPU-a", "V100"], ["1", "GPU-b", "V100"], ["No devices were found"]]
 
 
 @pytest.mark.parametrize(
-    ("cards", "apps", "before", "why"),
+    ("apps", "names", "why"),
     [
-        (CARDS, [], {}, ""),
-        (CARDS, [], {"GPU-a": 800, "GPU-b": 1}, ""),
-        (CARDS, [App(7, "GPU-a", "800")], {"GPU-a": 3, "GPU-b": 3}, ""),
-        (CARDS, [App(8, "GPU-c", "800")], {}, ""),
+        ([], ["0"], ""),
+        ([["7", "GPU-a", "800"]], ["0"], ""),
+        ([["8", "GPU-c", "800"]], ["0"], ""),
+        ([["8", "GPU-a", "800"]], ["1", "GPU-b"], ""),
+        ([["[N/A]", "GPU-a", "800"], [""], ["No running processes found"]], ["0"], ""),
         (
-            CARDS,
-            [App(7, "GPU-a", "800"), App(8, "GPU-a", "[N/A]")],
-            {},
-            "process 8, which has ended, still holds [N/A]",
+            [["7", "GPU-a", "800"], ["8", "GPU-a", "[N/A]"]],
+            ["0"],
+            "process 8, which has ended, still holds [N/A] MiB of GPU 0",
         ),
         (
-            CARDS,
-            [],
-            {"GPU-a": 3, "GPU-b": 3},
-            "900 MiB of GPU 0 are in use by no process; 3 MiB were before",
+            [["8", "GPU-b", "90"]],
+            ["0", "GPU-b"],
+            "process 8, which has ended, still holds 90 MiB of GPU 1",
         ),
-        ([Card("0", "GPU-a", None)], [], {"GPU-a": 3}, ""),
     ],
 )
-def test_what_the_dead_hold_is_held_and_what_the_living_hold_is_theirs(cards, apps, before, why):
-    said = held(cards, apps, before, lambda pid: pid == 7)
-    assert said.startswith(why)
-    assert bool(said) == bool(why)
-
-
-def test_whatever_is_no_line_of_a_list_is_left_out():
-    assert parsed_cards("0, GPU-a, 3\nNo devices were found\n1, GPU-b, [N/A]\n") == [
-        Card("0", "GPU-a", 3),
-        Card("1", "GPU-b", None),
-    ]
-    assert parsed_apps("12, GPU-a, 800\n\nNo running processes found\n[N/A], GPU-a, 1\n") == [
-        App(12, "GPU-a", "800")
-    ]
+def test_what_the_dead_hold_is_held_and_what_the_living_hold_is_theirs(apps, names, why):
+    assert held(CARDS, apps, names, lambda pid: pid == 7) == why

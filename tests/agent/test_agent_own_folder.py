@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bench.testbed.agents import Rig
-from seerd.agent.protocol import Complained
 from seerd.agent.workplace import SMALL
 
 SCRIPT = """
@@ -127,17 +126,6 @@ def test_no_attempt_finds_what_another_has_left(rig: Rig, launcher: str) -> None
         end = client.exit_of(trial, attempt)
         assert end.code == 0, "\n".join(end.tail)
         assert (rig.attempt(trial, attempt) / "work/data/train/labels.cache").read_text() == "mine"
-
-
-def test_what_was_written_into_a_shared_file_is_told(rig: Rig) -> None:
-    (rig.source / "large.bin").write_bytes(bytes(SMALL + 1))
-    script = "import os\nos.chmod('large.bin', 0o600)\nopen('large.bin', 'r+b').write(b'x')\n"
-    client = rig.ready(rig.job(script))
-    client.start()
-    assert client.exit_of().code == 0
-    told = client.until(Complained)
-    assert told.what == "shared"
-    assert "large.bin in the source changed" in told.why
 
 
 def _below(work: Path) -> list[Path]:

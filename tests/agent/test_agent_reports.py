@@ -1,10 +1,9 @@
-"""When an agent keeps and sends reports: each at once, many of them together, in order."""
+"""When an agent keeps and sends reports: at once, in order."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from seerd.agent import clock
 from seerd.agent.journal import facts_after
 from seerd.agent.orders import Here
 from seerd.agent.protocol import Exited, Renew, Reported
-from seerd.agent.serve import MANY, Agent, Lease
+from seerd.agent.serve import Agent, Lease
 from seerd.agent.wire import decode
-from tests.shell.place import holds
 
 METRICS = {"accuracy": 0.5}
 
@@ -41,58 +39,17 @@ def played(folder: Path, scenario: Callable[[Agent], Awaitable[None]]) -> list[A
     return facts_after(folder / "journal.jsonl", 0)
 
 
-def hurry(agent: Agent) -> None:
-    """Many trials report at the same time; the last of these reports waits."""
-    for epoch in range(1, MANY + 1):
-        agent._report([report(epoch)])
-        agent._report([])
-    assert agent._journal.last == MANY - 1
-
-
-def test_reports_are_kept_at_once_unless_there_are_many_which_are_kept_together(
-    tmp_path: Path,
-) -> None:
+def test_facts_are_kept_at_once_and_in_their_order(tmp_path: Path) -> None:
     async def scenario(agent: Agent) -> None:
-        for epoch in range(1, MANY):
+        for epoch in range(1, 41):
             agent._report([report(epoch)])
+            agent._report([])
             assert agent._journal.last == epoch
-        for epoch in (MANY, MANY + 1):
-            agent._report([report(epoch)])
-            assert agent._journal.last == MANY - 1
-        await holds(lambda: agent._journal.last > MANY - 1)
-        assert agent._journal.last == MANY + 1
+        agent._report([report(41), exited()])
 
     told = played(tmp_path, scenario)
-    assert [(fact.seq, fact.epoch) for fact in told] == [(n, n) for n in range(1, MANY + 2)]
-
-
-def test_after_a_pause_a_report_is_kept_at_once(tmp_path: Path) -> None:
-    async def scenario(agent: Agent) -> None:
-        hurry(agent)
-        agent._keep_soon()
-        agent._reported_at = deque((at - 1.0 for at in agent._reported_at), maxlen=MANY)
-        agent._report([report(MANY + 1)])
-        assert agent._journal.last == MANY + 1
-
-    played(tmp_path, scenario)
-
-
-def test_what_is_no_report_takes_waiting_reports_along(tmp_path: Path) -> None:
-    async def scenario(agent: Agent) -> None:
-        hurry(agent)
-        agent._report([exited()])
-        assert agent._journal.last == MANY + 1
-
-    told = played(tmp_path, scenario)
-    assert [type(fact) for fact in told] == [*[Reported] * MANY, Exited]
-
-
-def test_an_agent_that_ends_keeps_what_waits(tmp_path: Path) -> None:
-    async def scenario(agent: Agent) -> None:
-        hurry(agent)
-        agent._keep_soon()
-
-    assert [fact.epoch for fact in played(tmp_path, scenario)] == list(range(1, MANY + 1))
+    assert [fact.seq for fact in told] == list(range(1, 43))
+    assert [type(fact) for fact in told] == [*[Reported] * 41, Exited]
 
 
 def test_trials_are_told_an_end_that_moves_and_not_the_same_one_again(tmp_path: Path) -> None:

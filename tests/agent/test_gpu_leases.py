@@ -269,32 +269,3 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_is_no_lease(
     assert lease is not None
     assert os.path.samestat(os.fstat(lease), (leases / "gpu-0").stat())
     assert folder.lease("gpu-0") is None
-
-
-def test_a_process_that_has_passed_a_lock_on_is_not_named(tmp_path: Path) -> None:
-    folder = LeaseFolder(str(tmp_path / "leases"))
-    free([folder.lease("gpu-0") or -1])
-    passed = os.open(tmp_path / "leases" / "gpu-0", os.O_RDONLY)
-    code = (
-        "import fcntl, os, sys; fcntl.flock({0}, fcntl.LOCK_EX); print(flush=True); "
-        "sys.stdin.readline(); os.close({0}); print(flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code.format(passed)],
-        pass_fds=[passed],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-    ) as taker:
-        assert taker.stdin is not None
-        assert taker.stdout is not None
-        taker.stdout.readline()
-        holder = folder.locker("gpu-0")
-        assert holder is not None
-        assert holder[0] == taker.pid
-        taker.stdin.write(b"\n")
-        taker.stdout.readline()
-        assert folder.leased() == ["gpu-0"]
-        assert folder.locker("gpu-0") is None
-    os.close(passed)
-    folder.close()

@@ -51,14 +51,6 @@ OBSERVING = (
         (f"{WORKPLACE}::test_other_files_are_links_that_nobody_can_write_to",),
     ),
     Mutant(
-        "what root has written to a file that trials share is not told",
-        "trials never read each other's files by a relative path",
-        "workplace.tidy",
-        "changed.append(path)",
-        "pass",
-        (f"{WORKPLACE}::test_what_was_written_into_a_link_is_known",),
-    ),
-    Mutant(
         "a link that leads into the source leads out of the attempt's folder",
         "trials never read each other's files by a relative path",
         "workplace._target",

@@ -45,11 +45,11 @@ BESIDE_OTHERS = (
         (WAITS,),
     ),
     Mutant(
-        "who has taken a lock is not looked up",
+        "who holds a lock and is no run is not told",
         "a process that holds GPUs and is no run is named",
-        "LeaseFolder.locker",
-        "row[1] == 'FLOCK' and row[5] == at and _has_open(row[4], file)",
-        "False",
+        "gpu_sharing.shown",
+        "names.setdefault(who, []).append(lease)",
+        "run and names.setdefault(who, []).append(lease)",
         (f"{SHARING}::test_a_process_that_holds_locks_and_is_no_run_is_named",),
     ),
     Mutant(
@@ -127,7 +127,7 @@ BESIDE_OTHERS = (
     Mutant(
         "a run without a place for leases does not say so",
         "a run without the folder says so",
-        "shared_or_whole",
+        "gpu_sharing.shared",
         "report([Noticed(0, clock.now(), 'cold', None, why)])",
         "",
         (f"{SHARING}::test_without_a_place_for_leases_a_run_goes_on_and_says_so",),

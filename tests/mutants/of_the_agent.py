@@ -130,7 +130,7 @@ OBEYING = (
         "a GPU is one attempt's",
         "Orders.carry_out",
         'attempt.stop("asked", order.kill_at(clock.now()))',
-        'attempt.stop("asked", order.kill_at(clock.now()))\nself._ours.give_back(attempt.key)',
+        'attempt.stop("asked", order.kill_at(clock.now()))\nself._attempts.pop(attempt.key)',
         (f"{SERVE}::test_a_trial_that_saves_keeps_its_gpu_until_nothing_of_it_is_left",),
     ),
     Mutant(
@@ -414,19 +414,11 @@ OBEYING = (
         ),
     ),
     Mutant(
-        "the end of an attempt waits as reports do",
+        "a fact that comes alone is not kept",
         "facts are told in order and none is held up",
         "Agent._report",
-        "not only_reports or not self._has_many() or wait_s <= 0",
-        "not self._has_many() or wait_s <= 0",
-        ("tests/agent/test_agent_reports.py",),
-    ),
-    Mutant(
-        "every report waits for others",
-        "facts are told in order and none is held up",
-        "Agent._has_many",
-        "len(self._reported_at) == MANY and now - self._reported_at[0] < 1.0",
-        "now - self._reported_at[0] < 1.0",
+        "not facts",
+        "len(facts) < 2",
         ("tests/agent/test_agent_reports.py",),
     ),
     Mutant(
