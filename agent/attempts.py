@@ -39,7 +39,6 @@ CLOSING_S = 1.0
 """Seconds that other ranks live on when one has failed; torchrun would wait 30 s for stuck ones."""
 LAST_WORDS_S = 10.0  # seconds that torchrun has to log which rank failed, once all ranks are gone
 STACK_S = 1.0  # seconds that a rank that hangs has to write its Python stack
-LITTLE = 1 << 14  # bytes of output that are read faster than a thread is started for it
 FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
 Proof = Callable[[Set[int]], Awaitable[str]]
 
@@ -309,7 +308,7 @@ class LocalAttempt:
             self._wake.clear()
             if self._killing is not None and self._killing.done():
                 self._killing.result()
-            self._report(await self._drained())
+            self._report(await in_thread_or_here(self._output.drain))
             self._store_beside()
         if self._killing is not None:
             await self._killing
@@ -318,14 +317,10 @@ class LocalAttempt:
             await self._kill()
         proving = asyncio.ensure_future(self._proved_free())
         while self._output.has_grown():
-            self._report(await self._drained())
+            self._report(await in_thread_or_here(self._output.drain))
         self._report(self._output.last_reports())
         await self._store_last()
         return await proving
-
-    async def _drained(self) -> List[Fact]:
-        is_little = self._output.behind() <= LITTLE
-        return self._output.drain() if is_little else await in_thread_or_here(self._output.drain)
 
     async def _proved_free(self) -> Tuple[float, str]:
         held = await self._why_held(self.gpus)

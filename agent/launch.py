@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
-from seerd.agent.protocol import SHOWN_TO_TRIALS, Job, Node, Start
+from seerd.agent.protocol import Job, Node, Start
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """Prefixes of variables that must not reach an attempt: ours, and torchrun's options."""
@@ -152,11 +152,14 @@ def launch_plan(
 
 def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> Dict[str, Any]:
     """Return the content of trial.json."""
+    of_job = ("allocations", "metric", "mode", "smooth", "constraints")
     about = {
         "version": 1,
         "run": run,
         **{name: getattr(start, name) for name in ("trial", "attempt", "config", "seed")},
-        **{name: getattr(job, name) for name in SHOWN_TO_TRIALS},
+        **{name: getattr(job, name) for name in of_job},
+        "checkpoint_every_s": job.checkpoint_every_s,
+        "max_reports": job.max_reports,
         "gpus": _gpus(start),
         "checkpoints": str(places.checkpoints),
         "learns": learns,

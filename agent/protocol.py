@@ -20,14 +20,6 @@ VERSION = 11
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
 """Larger integers change in some readers of JSON (RFC 8259, section 6)."""
-MOMENT = (-1e12, 1e12)
-DURATION = (0.0, 1e9)
-BOUNDS: Dict[str, Tuple[float, float]] = {
-    **dict.fromkeys(("at", "now", "by", "silent", "wall"), MOMENT),
-    **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), DURATION),
-    **dict.fromkeys(("seq", "size", "free", "units", "ticks", "epoch"), (0, LARGEST)),
-}
-"""Bounds of fields with these names, in any message; arithmetic within them stays finite."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 """Names that may become part of a path."""
 
@@ -36,14 +28,20 @@ class ProtocolError(Exception):
     """A line that is no message of this protocol."""
 
 
+class _Message:
+    kind: ClassVar[str]  # the class's name in lower case, which is `kind` on the wire
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__.lower()
+
+
 # ---------------------------------------------------------------- daemon -> agent
 
 
 @dataclass(frozen=True)
-class Hello:
+class Hello(_Message):
     """The first line of a connection."""
 
-    kind: ClassVar[str] = "hello"
     version: int  # the daemon's version of the protocol
     run: str
     seen: int  # number of the last committed fact; 0: none
@@ -101,13 +99,6 @@ class Job:
     python_in: str = ""
 
 
-SHOWN_TO_TRIALS = (
-    *("allocations", "metric", "mode", "smooth", "constraints"),
-    *("checkpoint_every_s", "max_reports"),
-)
-"""Fields of a job that are in trial.json."""
-
-
 @dataclass(frozen=True)
 class Expected:
     """What a healthy instance has."""
@@ -118,14 +109,13 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Prepare:
+class Prepare(_Message):
     """Check the instance's health (if `expected` is given), fetch the granted data, and run the
     setup commands, once. Outcome: `Prepared` or `Refused`.
 
     With several jobs, `jobs` are prepared, and of `job` only `source` counts: the data goes there.
     """
 
-    kind: ClassVar[str] = "prepare"
     id: str
     job: Job
     expected: Optional[Expected] = None
@@ -149,10 +139,9 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Start:
+class Start(_Message):
     """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`."""
 
-    kind: ClassVar[str] = "start"
     id: str
     trial: str
     attempt: int
@@ -164,10 +153,9 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(_Message):
     """End an attempt. Outcome: `Exited`."""
 
-    kind: ClassVar[str] = "stop"
     id: str
     trial: str
     attempt: int
@@ -181,10 +169,9 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Renew:
+class Renew(_Message):
     """Renew the lease. When it ends, trials save and exit, the agent stores that, and ends."""
 
-    kind: ClassVar[str] = "renew"
     for_s: float  # the lease ends so many seconds after `at`
     grace_s: float  # seconds that trials then have to save and exit
     last_s: float = 120.0  # further seconds that storing may take
@@ -206,10 +193,9 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Grant:
+class Grant(_Message):
     """What an attempt may put and get. Replaces the attempt's earlier grant."""
 
-    kind: ClassVar[str] = "grant"
     trial: str
     attempt: int
     puts: List[Slot]  # places of its next checkpoints, in this order
@@ -217,10 +203,9 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(_Message):
     """Answer to `Ask`: where the parts of a checkpoint go."""
 
-    kind: ClassVar[str] = "parts"
     trial: str
     attempt: int
     name: str
@@ -240,27 +225,24 @@ class Download:
 
 
 @dataclass(frozen=True)
-class Downloads:
+class Downloads(_Message):
     """Data that the next `Prepare` fetches."""
 
-    kind: ClassVar[str] = "downloads"
     first: bool  # whether a new list begins
     items: List[Download]
 
 
 @dataclass(frozen=True)
-class Ack:
+class Ack(_Message):
     """Every fact up to `seen` is committed."""
 
-    kind: ClassVar[str] = "ack"
     seen: int
 
 
 @dataclass(frozen=True)
-class Shutdown:
+class Shutdown(_Message):
     """Kill what still runs, and end the agent. The connection closes when that is done."""
 
-    kind: ClassVar[str] = "shutdown"
     id: str
 
 
@@ -268,10 +250,9 @@ class Shutdown:
 
 
 @dataclass(frozen=True)
-class Welcome:
+class Welcome(_Message):
     """Answer to `Hello`."""
 
-    kind: ClassVar[str] = "welcome"
     version: int  # the agent's version of the protocol
     agent: str  # the agent's own version
     gpus: int  # number of GPUs or CPU slots
@@ -286,17 +267,14 @@ class Welcome:
 
 
 @dataclass(frozen=True)
-class Alive:
+class Alive(_Message):
     """Answer to `Renew`."""
-
-    kind: ClassVar[str] = "alive"
 
 
 @dataclass(frozen=True)
-class Ask:
+class Ask(_Message):
     """Ask where to put a checkpoint in parts. No fact: it is asked again on a new connection."""
 
-    kind: ClassVar[str] = "ask"
     trial: str
     attempt: int
     name: str  # one of the granted places
@@ -304,7 +282,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class _Fact:
+class _Fact(_Message):
     seq: int  # from 1
     at: float  # in the agent's time
 
@@ -319,7 +297,6 @@ class _FactOfAttempt(_Fact):
 class Prepared(_Fact):
     """The instance is ready for trials."""
 
-    kind: ClassVar[str] = "prepared"
     id: str
 
 
@@ -329,7 +306,6 @@ class Refused(_Fact):
     `Hello`; the connection then closes.
     """
 
-    kind: ClassVar[str] = "refused"
     id: str
     why: str
     unhealthy: bool = False  # whether the machine is at fault
@@ -339,7 +315,6 @@ class Refused(_Fact):
 class Started(_Fact):
     """The processes of an attempt exist. `pid` is the launcher's process id."""
 
-    kind: ClassVar[str] = "started"
     id: str
     trial: str
     attempt: int
@@ -350,7 +325,6 @@ class Started(_Fact):
 class Training(_FactOfAttempt):
     """The trial has called `running()` for the first time."""
 
-    kind: ClassVar[str] = "training"
     epoch: int  # how many reports its restored checkpoint has; 0: it begins from scratch
 
 
@@ -358,7 +332,6 @@ class Training(_FactOfAttempt):
 class Reported(_FactOfAttempt):
     """The trial has called `report()`."""
 
-    kind: ClassVar[str] = "reported"
     epoch: int  # number of reports so far
     metrics: Dict[str, Optional[float]]  # None: not a finite number
     unit_s: float  # longest recent time between calls of `running()`: how late a stop is noticed
@@ -369,7 +342,6 @@ class Reported(_FactOfAttempt):
 class Checkpointed(_FactOfAttempt):
     """A whole checkpoint is in the store."""
 
-    kind: ClassVar[str] = "checkpointed"
     name: str
     epoch: int  # number of reports when it was saved
     metrics: Dict[str, Optional[float]]  # of the last report
@@ -383,7 +355,6 @@ class Checkpointed(_FactOfAttempt):
 class Exited(_FactOfAttempt):
     """No process of the attempt is left, and its GPUs are free."""
 
-    kind: ClassVar[str] = "exited"
     # "asked": by a `Stop`; "lease": the lease ended; "lost": an earlier agent died; "finished":
     # exit status 0; "crashed": anything else
     cause: str
@@ -401,7 +372,6 @@ class Exited(_FactOfAttempt):
 class Complained(_FactOfAttempt):
     """Something may be wrong with an attempt. Sent once per kind, except "quiet" and "waits"."""
 
-    kind: ClassVar[str] = "complained"
     # "output": a line of `out.jsonl` cannot be read
     # "not-stored": a checkpoint cannot be stored
     # "untracked": its checkpoints hold no state
@@ -422,7 +392,6 @@ class Complained(_FactOfAttempt):
 class Stalled(_FactOfAttempt):
     """An attempt on several instances stands still on this one, or moves again."""
 
-    kind: ClassVar[str] = "stalled"
     hung: bool  # whether ranks here do nothing; if not, all wait for ranks elsewhere
     units: int  # calls of `running()` that the last ranks here have begun
     ticks: int  # their backward passes and steps since then
@@ -433,7 +402,6 @@ class Stalled(_FactOfAttempt):
 class Waited(_FactOfAttempt):
     """How much ranks have waited for others, if it is much or several instances take part."""
 
-    kind: ClassVar[str] = "waited"
     over_s: float  # length of the measurement
     ranks: List[int]  # numbers among all ranks of the attempt
     shares: List[float]  # of that time that each rank has waited, 0 to 1
@@ -443,7 +411,6 @@ class Waited(_FactOfAttempt):
 class Noticed(_Fact):
     """News about this instance."""
 
-    kind: ClassVar[str] = "noticed"
     # "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it cannot
     # be used any more; "cold": trials start more slowly than they could
     what: str
@@ -455,7 +422,6 @@ class Noticed(_Fact):
 class Computed(_Fact):
     """Recent utilisation of this instance's GPUs. Sent on change, at most twice a minute."""
 
-    kind: ClassVar[str] = "computed"
     shares: List[Optional[float]]  # of each GPU, 0 to 1; None: unknown
 
 
@@ -463,7 +429,6 @@ class Computed(_Fact):
 class Shared(_Fact):
     """How many GPUs of this instance the run may use from now on, as other runs use it too."""
 
-    kind: ClassVar[str] = "shared"
     gpus: int  # at least 1: those with lower numbers
     why: str
 
@@ -490,5 +455,4 @@ Fact = Union[
 ]
 Message = Union[Order, Welcome, Alive, Ask, Fact]
 
-ORDERS: Tuple[Type[Order], ...] = get_args(Order)
 FACTS: Tuple[Type[Fact], ...] = get_args(Fact)

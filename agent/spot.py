@@ -12,8 +12,9 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
-from urllib.parse import urlsplit
+from typing import Any, Callable, Dict, List, Optional, Set
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
 
 ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 DEFAULT = "http://169.254.169.254"
@@ -25,6 +26,7 @@ TIMEOUT_S = 1.0
 TOKEN_S = 21600
 TOKEN_SPARE_S = 60.0
 LONGEST = 1 << 16
+WITHOUT_PROXY = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,7 @@ class Metadata:
     """The metadata service at this URL, for one thread at a time."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._host = parts.hostname or ""
-        self._port = parts.port or 80
+        self._url = url.rstrip("/")
         self._token = ""
         self._token_ends = 0.0
 
@@ -57,32 +57,28 @@ class Metadata:
 
     def _object(self, path: str) -> Dict[str, Any]:
         try:
-            answer = json.loads(self._get(path) or b"{}")
+            answer = json.loads(self._get(path))
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
 
-    def _get(self, path: str) -> Optional[bytes]:
+    def _get(self, path: str) -> bytes:
         if time.monotonic() >= self._token_ends:
             life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
-            status, body = self._ask("PUT", TOKENS, life)
-            if status != http.client.OK:
-                raise ValueError(f"no token: {status}")
-            self._token = body.decode("ascii").strip()
+            self._token = self._ask("PUT", TOKENS, life).decode("ascii").strip()
             self._token_ends = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
-        status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
-        if status == http.client.UNAUTHORIZED:
-            self._token_ends = 0.0
-        return body if status == http.client.OK else None
-
-    def _ask(self, method: str, path: str, headers: Dict[str, str]) -> Tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
-            connection.request(method, path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(LONGEST)
-        finally:
-            connection.close()
+            return self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
+        except HTTPError as error:
+            if error.code == http.client.UNAUTHORIZED:
+                self._token_ends = 0.0
+            raise
+
+    def _ask(self, method: str, path: str, headers: Dict[str, str]) -> bytes:
+        request = Request(self._url + path, headers=headers, method=method)  # noqa: S310 (of our env)
+        with WITHOUT_PROXY.open(request, timeout=TIMEOUT_S) as answer:
+            body: bytes = answer.read(LONGEST)
+            return body
 
 
 def watch(report: Callable[[Notice], Any]) -> None:

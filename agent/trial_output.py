@@ -36,7 +36,6 @@ than anybody reads, and its end waits for its last line.
 """
 LONGEST_LINE = 1 << 16
 
-MOST_COMPLAINTS = 20
 QUIET_S = 20.0
 FAILURES_REPORTED = 3
 """Failures in a row to store a checkpoint that are reported: a single one may be transient."""
@@ -67,14 +66,13 @@ class TrialOutput:
         self._attempt = attempt
         self._local = local
         self._lock = threading.Lock()
-        self._waiting: Dict[str, float] = {}  # seconds to write of those to store, oldest first
-        self._worths: Dict[str, Optional[float]] = {}
+        # seconds to write, and worth, of the checkpoints to store, oldest first
+        self._waiting: Dict[str, Tuple[float, Optional[float]]] = {}
         self._goal = goal
         self._best: Optional[float] = None  # worth of the best stored checkpoint of this attempt
         self.checkpoint_store = checkpoint_store
         self._offset = 0
         self.read_to = 0  # bytes of the file that `drain` has looked at
-        self._complaints = 0
         self._line = 0
         self._quiet_since: Optional[float] = None
         self._quiet_s = QUIET_S
@@ -155,10 +153,11 @@ class TrialOutput:
     def store(self) -> List[Fact]:
         """Store the next waiting checkpoint, slowly; return facts. A damaged one is dropped."""
         with self._lock:
-            waiting, worths = dict(self._waiting), dict(self._worths)
-        name = self._next(worths)
+            waiting = dict(self._waiting)
+        name = self._next({name: worth for name, (_, worth) in waiting.items()})
+        wrote_s, worth = waiting[name]
         try:
-            fact: Fact = self._checkpoint(name, waiting[name])
+            fact: Fact = self._checkpoint(name, wrote_s)
         except NotNowError as error:
             return self.put_off(error)
         except CheckpointError as error:
@@ -167,7 +166,7 @@ class TrialOutput:
             return self._take_complaints()
         self._failures = 0
         self._reported.add(("checkpoint", name))
-        self._has_stored(worths[name])
+        self._has_stored(worth)
         overtaken = list(waiting)[: list(waiting).index(name) + 1]
         self._wait_only_for(lambda other: other not in overtaken)
         return [fact]
@@ -194,8 +193,7 @@ class TrialOutput:
 
     def _wait_only_for(self, these: Callable[[str], bool]) -> None:
         with self._lock:
-            self._waiting = {name: save_s for name, save_s in self._waiting.items() if these(name)}
-            self._worths = {name: self._worths[name] for name in self._waiting}
+            self._waiting = {name: what for name, what in self._waiting.items() if these(name)}
 
     def _lines(self) -> Iterator[bytes]:
         if self.behind() <= 0:
@@ -239,15 +237,8 @@ class TrialOutput:
             return []
 
     def _complain(self, what: str, error: Exception, where: str = "") -> None:
-        """Report what is wrong, and log it a few times: a trial must not fill the disk."""
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         self.report_once(what, f"{where}{reason}")
-        self._complaints += 1
-        if self._complaints <= MOST_COMPLAINTS:
-            last = " (later ones are not logged)" if self._complaints == MOST_COMPLAINTS else ""
-            log.warning(
-                "%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last
-            )
 
     def report_once(self, what: str, why: str) -> None:
         """Report this, unless this kind was reported of the attempt before."""
@@ -309,8 +300,8 @@ class TrialOutput:
         with self._lock:
             if ("checkpoint", name) in self._reported or name in self._waiting:
                 return False
-            self._waiting[name], self._worths[name] = save_s, worth
-            stay = needed(self._worths)
+            self._waiting[name] = save_s, worth
+            stay = needed({name: worth for name, (_, worth) in self._waiting.items()})
         self._wait_only_for(stay.__contains__)
         return True
 

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import http.client
 import os
 import re
 import socket
@@ -17,7 +18,6 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Callable,
     Dict,
     Iterator,
@@ -31,10 +31,6 @@ from typing import (
 from urllib.parse import urlsplit
 
 from seerd.agent.threads import parallel
-
-if TYPE_CHECKING:
-    # Imported at its first use: with all that it imports it takes an eighth of an agent's start.
-    import http.client
 
 CONNECT_S = 10.0
 STALL_S = 20.0
@@ -254,10 +250,6 @@ def refusal(what: str, status: int, body: bytes) -> WebError:
 
 def _connection(url: str) -> http.client.HTTPConnection:
     try:
-        import http.client
-    except OSError as error:
-        raise WebError(_why(error)) from None
-    try:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError:
@@ -284,8 +276,6 @@ def _named(method: str, url: str) -> str:
 
 @contextlib.contextmanager
 def _as_web_error(method: str, url: str) -> Iterator[None]:
-    import http.client
-
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, Dict, List, Set, Tuple, Union, get_args, get_origin, get_type_hints
 
 from seerd.agent.protocol import (
-    BOUNDS,
     LARGEST,
     MAX_LINE,
     NAME,
@@ -19,6 +18,13 @@ from seerd.agent.protocol import (
     Message,
     ProtocolError,
 )
+
+BOUNDS: Dict[str, Tuple[float, float]] = {
+    **dict.fromkeys(("at", "now", "by", "silent", "wall"), (-1e12, 1e12)),
+    **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), (0.0, 1e9)),
+    **dict.fromkeys(("seq", "size", "free", "units", "ticks", "epoch"), (0, LARGEST)),
+}
+"""Bounds of fields with these names, in any message; arithmetic within them stays finite."""
 
 
 def encode(message: Message) -> bytes:
@@ -57,20 +63,8 @@ def decode(line: bytes) -> Message:
 
 
 def _line(message: Message) -> bytes:
-    body = {"kind": message.kind, **_plain(message)}
+    body = {"kind": message.kind, **asdict(message)}
     return _ENCODER.encode(body).encode() + b"\n"
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value as `dataclasses.asdict` does, in a tenth of the time."""
-    if type(value) in _AS_IT_IS:
-        return value
-    if is_dataclass(value):
-        cls: Any = type(value)
-        return {name: _plain(getattr(value, name)) for name in _hints(cls)}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -162,7 +156,6 @@ def _shown(value: Any) -> str:
 
 
 _SCALARS = (str, float, int, bool)
-_AS_IT_IS = frozenset((*_SCALARS, dict, type(None)))
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _KINDS: Dict[str, Any] = {cls.kind: cls for cls in get_args(Message)}

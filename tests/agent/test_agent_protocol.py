@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import MISSING, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.agent.protocol import (
-    BOUNDS,
     FACTS,
     LARGEST,
     MAX_LINE,
     NAME,
-    ORDERS,
     Alive,
     Checkpointed,
     Exited,
     Hello,
     Job,
+    Order,
     ProtocolError,
     Renew,
     Reported,
@@ -30,7 +29,7 @@ from seerd.agent.protocol import (
     Stop,
     Welcome,
 )
-from seerd.agent.wire import decode, encode
+from seerd.agent.wire import BOUNDS, decode, encode
 
 START = Start("a.1", "t1", 1, [0, 1], {"lr": 0.1, "layers": 2, "adam": True, "name": "x"}, 17, [])
 PLAIN = st.recursive(
@@ -76,7 +75,7 @@ def made(cls: Any) -> st.SearchStrategy[Any]:
     return st.builds(cls, **values)
 
 
-@given(st.one_of([made(cls) for cls in (*ORDERS, Welcome, Alive, *FACTS)]))
+@given(st.one_of([made(cls) for cls in (*get_args(Order), Welcome, Alive, *FACTS)]))
 def test_every_message_arrives_as_it_was_sent_on_one_line(message):
     line = encode(message)
     assert line.endswith(b"\n")
