@@ -81,7 +81,7 @@ class LocalAttempt:
         self._by_torchrun = False
         self._is_crashing = False
         self._process: Optional[FirstProcess] = None
-        self._observer = ScriptObserver(places.attempt, self._end_unobserved)
+        self._observer = ScriptObserver(places.attempt, lambda: self._end_by(self._kill))
         self._wake = asyncio.Event()
         self.stopped = asyncio.Event()  # set when it has to end
         self._kill_at: Optional[float] = None
@@ -176,9 +176,8 @@ class LocalAttempt:
 
     def end_as_failed(self, why: str) -> None:
         """Kill the attempt, which has failed for this reason, unless it ends already."""
-        if self._killing is None and self._process is not None:
+        if self._end_by(self._kill):
             self._fault = why
-            self._end_by(self._kill())
 
     def look(self) -> None:
         """Do what is due. Called often; costs next to nothing if nothing is due."""
@@ -187,8 +186,8 @@ class LocalAttempt:
         due = self._kill_at is not None and (
             clock.now() >= self._kill_at or self._only_torchrun_is_left()
         )
-        if due and self._killing is None and self._process is not None:
-            self._end_by(self._kill())
+        if due:
+            self._end_by(self._kill)
         if self._kill_at is not None and clock.now() >= self._kill_at and self.cause != "lease":
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
@@ -196,14 +195,18 @@ class LocalAttempt:
         if self._output.has_news() or (self._storing is None and self._can_store()):
             self._wake.set()
 
-    def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
-        self._killing = asyncio.ensure_future(work)
+    def _end_by(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Begin this, which ends its processes; return whether they are there, and end only now."""
+        if self._killing is not None or self._process is None:
+            return False
+        self._killing = asyncio.ensure_future(work())
         self._killing.add_done_callback(lambda _: self._wake.set())
+        return True
 
     def _look_after(self, process: FirstProcess) -> None:
         # On several nodes a hang is only reported: the daemon, to which all report, decides.
         if self._by_torchrun and self._watchdog.is_closing():
-            self._end_by(self._clear(process))
+            self._end_by(partial(self._clear, process))
         elif self.cause is None:
             self._watchdog.look()
             if self.start.node is None:
@@ -216,9 +219,8 @@ class LocalAttempt:
 
     def _end_if_hung(self) -> None:
         stall = self._watchdog.hung
-        if stall is not None and self._killing is None and self._process is not None:
+        if stall is not None and self._end_by(partial(self._kill, stall)):
             self._hung = stall
-            self._end_by(self._kill(stall))
 
     def _only_torchrun_is_left(self) -> bool:
         """Return whether torchrun runs without ranks, before they start or after they have gone:
@@ -275,11 +277,6 @@ class LocalAttempt:
         self._write_end()
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
-
-    def _end_unobserved(self) -> None:
-        alive = self._process is not None and self._process.returncode is None
-        if alive and self._killing is None:
-            self._end_by(self._kill())
 
     async def _spawned(
         self, argv: List[str], cwd: str, plan: LaunchPlan

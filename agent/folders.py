@@ -4,7 +4,6 @@ and of links, which stay inside. Nothing is unpacked that is not exactly as the 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -14,11 +13,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
+from seerd.agent import plainfile
 from seerd.agent.manifest import SHA256, CheckpointError
 
 LISTING = "seerd-files.json"
 LONGEST_LISTING = 16 << 20
-BLOCK = 1 << 20
 MOST_NAMED = 5
 IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
 """Raised where a list has one path twice, or a path below a file."""
@@ -129,7 +128,7 @@ def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
             raise CheckpointError(f"{member.name} is no file")
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as out:
-            measured = _copied(source, out)
+            measured = plainfile.copied(source, out)
         os.utime(path, (member.mtime, member.mtime))
         if measured != (size, digest):
             raise CheckpointError(f"{member.name} does not have the checksum of the list")
@@ -191,14 +190,4 @@ def _inside(name: str) -> Path:
 
 def _measured(path: Path) -> Tuple[int, str]:
     with open(path, "rb") as file:
-        return _copied(file)
-
-
-def _copied(source: Any, out: Optional[BinaryIO] = None) -> Tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    while block := source.read(BLOCK):
-        digest.update(block)
-        size += len(block)
-        if out is not None:
-            out.write(block)
-    return size, digest.hexdigest()
+        return plainfile.copied(file)

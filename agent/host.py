@@ -141,7 +141,7 @@ def seen(pid: int) -> Optional[Process]:
 def attempt_of(pid: int) -> Optional[str]:
     """Return a process's SEERD_ATTEMPT, "" without one, None during exec(2) (Linux)."""
     environ = _proc_file(pid, "environ")
-    for value in _values_in(f"{MARKER}=".encode(), environ):
+    for value in _values_in(environ, MARKER):
         return value
     return "" if environ or _has_empty_environment(pid) else None
 
@@ -205,8 +205,7 @@ def keeper_mark(run: str) -> str:
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
     """Return the values of an environment variable in these processes (Linux; elsewhere none)."""
-    entry = name.encode() + b"="
-    return {value for pid in pids for value in _values_in(entry, _proc_file(pid, "environ"))}
+    return {value for pid in pids for value in _values_in(_proc_file(pid, "environ"), name)}
 
 
 def life(pid: int, among: Set[int]) -> Optional[Life]:
@@ -346,14 +345,10 @@ def _marked(entry: bytes) -> Iterator[int]:
             yield pid
 
 
-def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
-    entry, environment = b"\0" + entry, b"\0" + environment
-    at = environment.find(entry)
-    while at >= 0:  # without a list of all: the forks of a warm process show 65,536 zeros
-        end = environment.find(b"\0", at + 1)
-        value = environment[at + len(entry) : end if end >= 0 else None]
-        yield value.decode(errors="replace")
-        at = environment.find(entry, at + 1)
+def _values_in(environment: bytes, name: str) -> List[str]:
+    # Split by the name, not by zeros, of which the forks of a warm process show 65,536.
+    parts = (b"\0" + environment).split(f"\0{name}=".encode())[1:]
+    return [part.partition(b"\0")[0].decode(errors="replace") for part in parts]
 
 
 def _has_empty_environment(pid: int) -> bool:

@@ -4,10 +4,13 @@ larger than any memory may be there. Only a regular file is read, and nothing he
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Optional, Tuple
+
+BLOCK = 1 << 20
 
 
 def size(path: Path) -> int:
@@ -50,3 +53,14 @@ def read(path: Path, start: int, most: int) -> bytes:
     with opened(path) as file:
         file.seek(start if start >= 0 else max(0, os.fstat(file.fileno()).st_size + start))
         return file.read(most)
+
+
+def copied(source: Any, to: Optional[BinaryIO] = None, most: int = 1 << 62) -> Tuple[int, str]:
+    """Copy what a file has, at most `most` bytes; return how many there were, and their SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    while size < most and (block := source.read(min(BLOCK, most - size))):
+        digest.update(block)
+        size += len(block)
+        if to is not None:
+            to.write(block)
+    return size, digest.hexdigest()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Optional, Tuple
+
+from seerd.agent import plainfile
 
 MARK = struct.Struct("<10q3d")
 """Version, then the fields of `ProgressMark`."""
@@ -54,23 +54,13 @@ class ProgressMark:
 def read(folder: Path) -> Dict[int, ProgressMark]:
     """Read the marks in this folder, by local rank, up to the first that is missing."""
     marks: Dict[int, ProgressMark] = {}
-    for local in range(MOST_RANKS):
-        mark = _read(f"{folder}/{local}")
-        if mark is None:
-            break
-        marks[local] = mark
-    return marks
-
-
-def _read(path: str) -> Optional[ProgressMark]:
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return _parsed(os.read(descriptor, MARK.size))
-        finally:
-            os.close(descriptor)
-    return None
+        for local in range(MOST_RANKS):
+            mark = _parsed(plainfile.read(folder / str(local), 0, MARK.size))
+            if mark is None:
+                break
+            marks[local] = mark
+    return marks
 
 
 def _parsed(data: bytes) -> Optional[ProgressMark]:

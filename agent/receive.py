@@ -12,9 +12,10 @@ import os
 import shutil
 import time
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import BinaryIO, Dict, Iterable, List, NamedTuple, Set
 
-CHUNK = 1 << 20
+from seerd.agent import plainfile
+
 KEEP_S = 30 * 86400.0
 PRIVATE = 0o700
 
@@ -66,7 +67,7 @@ class Cache:
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
-                arrived = _copied(stream, file, size)
+                _, arrived = plainfile.copied(stream, file, size)
             if arrived != sha256:
                 why = (
                     f"a file did not arrive as it was sent: its checksum is {arrived}, not {sha256}"
@@ -81,7 +82,7 @@ class Cache:
         """Copy a file to `to`; a trial may write to it. Raises `PushError` if it has changed."""
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
-            if _copied(source, target, entry.size) != entry.sha256:
+            if plainfile.copied(source, target, entry.size)[1] != entry.sha256:
                 raise PushError(f"{entry.path} changed in the cache here while it was copied")
         to.chmod(0o700 if entry.executable else 0o600)
 
@@ -99,7 +100,7 @@ class Cache:
         path = self._path(sha256)
         try:
             with path.open("rb") as file:
-                present = _copied(file, None, os.fstat(file.fileno()).st_size)
+                _, present = plainfile.copied(file)
             os.utime(path)
         except OSError:
             return False
@@ -173,13 +174,3 @@ class Received:
         part = self._mark.with_name(f"{self._mark.name}.part")
         part.write_text(json.dumps(made._asdict()))
         os.replace(part, self._mark)
-
-
-def _copied(source: BinaryIO, target: Optional[BinaryIO], size: int) -> str:
-    digest = hashlib.sha256()
-    while size > 0 and (chunk := source.read(min(CHUNK, size))):
-        if target is not None:
-            target.write(chunk)
-        digest.update(chunk)
-        size -= len(chunk)
-    return digest.hexdigest()

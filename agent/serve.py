@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Coroutine, List, Optional, Set
 
-from seerd.agent import clock, host, nvml, spot
+from seerd.agent import clock, host, spot
 from seerd.agent.journal import AgentJournal, AgentJournalError
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.orders import Here, Orders
@@ -119,6 +119,8 @@ class Agent:
         if self._spot:
             spot.watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         if self._here.cuda:
+            from seerd.agent import nvml  # ctypes, which CPU slots have no use for
+
             nvml.watch(
                 self._orders.devices,
                 lambda shares: self._loop.call_soon_threadsafe(self._report_use, shares),

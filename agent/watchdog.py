@@ -97,7 +97,7 @@ class ScriptObserver:
     script or stop it then.
     """
 
-    def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, lost: Callable[[], object]) -> None:
         self._folder = folder
         self._lost = lost
         self._process: Optional[asyncio.subprocess.Process] = None

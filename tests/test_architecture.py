@@ -223,9 +223,6 @@ GUARDED = {
     "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices
     "agent/gpu_leases.py": {  # their absence is an answer
         "the module: /proc/driver/nvidia/gpus",
-        "the module: /proc/locks",
-        "LeaseFolder: /proc/",
-        "_has_open: /proc/",
     },
     "agent/warm/script.py": {"end: ctypes"},  # of a fork, on Linux alone
     "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
@@ -236,7 +233,7 @@ GUARDED = {
     },
     "agent/warm/preload.py": {
         "_count_threads: /proc/self/task",
-        "_Traces: /proc/self/fd",
+        "_traces: /proc/self/fd",
         "_is_gpu: /proc/self/fd/",
     },
     "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process

@@ -10,7 +10,7 @@ import importlib.machinery
 import os
 import sys
 import warnings
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 EACH_ITS_OWN = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
@@ -50,13 +50,13 @@ class Imports:
         """
         own, environment = _names_in(beside), dict(os.environ)
         with _Spy(self.odd) as spy:
-            before = _Traces()
+            before = _traces()
             for name in names:
                 is_own = name.partition(".")[0] in own
                 if is_own or name in sys.modules or package(name) in self.odd:
                     continue
                 _import(name)
-                now = _Traces()
+                now = _traces()
                 why = _why_odd(before, now)
                 error = spy.error or (OddModuleError([package(name)], why) if why else None)
                 if error is not None:
@@ -121,13 +121,9 @@ def _names_in(folder: str) -> Set[str]:
     return folders | files
 
 
-class _Traces:
-    """What imports may leave behind."""
-
-    def __init__(self) -> None:
-        self.threads = _count_threads()
-        # whether a GPU's driver has been called
-        self.devices = any(map(_is_gpu, os.listdir("/proc/self/fd")))
+def _traces() -> Tuple[int, bool]:
+    """Return what imports may leave behind: threads, and whether a GPU's driver was called."""
+    return _count_threads(), any(map(_is_gpu, os.listdir("/proc/self/fd")))
 
 
 def _count_threads() -> int:
@@ -149,10 +145,11 @@ def _is_gpu(descriptor: str) -> bool:
         return False
 
 
-def _why_odd(before: _Traces, now: _Traces) -> str:
-    if now.devices and not before.devices:
+def _why_odd(before: Tuple[int, bool], now: Tuple[int, bool]) -> str:
+    (threads_before, gpu_before), (threads, gpu) = before, now
+    if gpu and not gpu_before:
         return "it calls the GPU's driver when it is imported"
-    if now.threads > before.threads:
+    if threads > threads_before:
         return "it leaves threads behind when it is imported"
     try:
         os.waitpid(-1, os.WNOHANG)

@@ -338,5 +338,5 @@ def test_processes_are_there_until_they_have_ended_and_are_shown_by_their_comman
     child.stdin.close()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not host.is_there(child.pid)
-    assert remote_tasks._command(child.pid) == "(ended)"
     child.wait()
+    assert remote_tasks._command(child.pid) == "(ended)"

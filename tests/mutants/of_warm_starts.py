@@ -63,7 +63,7 @@ WARM_STARTS = (
         "threads are not looked for",
         ODD,
         "preload._why_odd",
-        "now.threads > before.threads",
+        "threads > threads_before",
         "False",
         (f"{WARM}::test_an_odd_module_is_left_to_the_trials_and_named",),
     ),
