@@ -39,6 +39,7 @@ from seerd.agent.gpu_leases import (
 )
 from seerd.agent.gpu_shares import Claim, fair_shares
 from seerd.agent.protocol import Complained, Fact, Noticed, Shared
+from seerd.agent.threads import came_before
 
 LOOK_S = 0.5  # seconds between looks at the other runs
 IDLE_S = 15.0
@@ -123,13 +124,10 @@ class SharedGpus:
         self._serve()
         if not answer.done():
             log.info("%s waits for %d GPUs", attempt, len(gpus))
-            stop: asyncio.Future[Any] = asyncio.ensure_future(stopped.wait())
-            await asyncio.wait([answer, stop], return_when=asyncio.FIRST_COMPLETED)
-            stop.cancel()
-        if not answer.done():
-            self._waiting.remove(request)
-            self._write_use()
-            return False
+            if not await came_before(answer, stopped):
+                self._waiting.remove(request)
+                self._write_use()
+                return False
         answer.result()
         return attempt in self._held
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import math
 import os
 import signal
@@ -30,8 +28,8 @@ from typing import (
     Union,
 )
 
-from seerd.agent import clock, host, workplace
-from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_inside
+from seerd.agent import clock, host, setting_up, workplace
+from seerd.agent.arguments import GPUS, filled_text, is_inside
 from seerd.agent.attempts import LocalAttempt, Report
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Crowding, Reaper
@@ -74,20 +72,14 @@ from seerd.agent.protocol import (
     Start,
 )
 from seerd.agent.remote_store import CheckpointStore, RemoteStore
-from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
+from seerd.agent.threads import in_thread, in_thread_or_here
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
 
-TAIL_LINES = 20
-LONGEST_WHY = 4000
 OTHERS_S = 5.0
-SLOW_S = 2.0
-"""Seconds after which a setup command is reported as slow."""
 CROWDED_S = 0.5
 """Seconds between counts of processes while a table of them may be nearly full."""
-SETS_UP = "//setup"
-"""Follows the run's name in the mark of setup commands."""
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -197,7 +189,7 @@ class Orders:
         """Begin to carry out this order. Its outcome is reported as a fact."""
         if isinstance(order, Prepare):
             # A later preparation takes the place of an earlier one's setup commands.
-            for pid in host.marked_with(f"{self._here.run}{SETS_UP}"):
+            for pid in host.marked_with(setting_up.mark_of(self._here.run)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             self._beside(self._prepare(order))
@@ -317,7 +309,9 @@ class Orders:
         await check_machine(order.expected, self._here.machine)
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for job in map(self._here.resolved, order.jobs or [order.job]):
-            problem = await self._set_up(job)
+            problem = await setting_up.set_up(
+                job, self._here.run, self._here.folder, self._note_cold
+            )
             if problem:
                 return f"{job.id}: {problem}" if job.id else problem
             ready = await self._interpreters.complete(job, anew=True)
@@ -425,53 +419,6 @@ class Orders:
             if attempt.gpus & set(order.gpus):
                 return f"GPUs {sorted(attempt.gpus & set(order.gpus))} are held by {attempt.key}"
         return ""
-
-    async def _set_up(self, job: Job) -> str:
-        """Run the setup commands unless they have succeeded here before; return what went wrong."""
-        commands = [job.id, *job.setup] if job.id else job.setup
-        name = hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]
-        source = Path(job.source)
-        # One of several jobs may come again with another source: the mark lies in its source.
-        done = (
-            source / f".setup-{name}.done" if job.id else self._here.folder / f"setup-{name}.done"
-        )
-        if not job.setup or done.exists():
-            return ""
-        output, source_inode = self._here.folder / "setup.log", source.stat().st_ino
-        fixed = fixed_environment(job.env, job.names)
-        env = {**os.environ, **fixed, host.MARKER: f"{self._here.run}{SETS_UP}"}
-        for number, command in enumerate(job.setup, 1):
-            why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
-            slow = asyncio.get_running_loop().call_later(SLOW_S, self._note_cold, why, clock.now())
-            with open(output, "ab") as out, thread_needed():
-                begins = out.tell()
-                process = await asyncio.create_subprocess_shell(
-                    command,
-                    cwd=job.source,
-                    env=env,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                )
-                try:
-                    status = await process.wait()
-                finally:
-                    slow.cancel()
-            if status:
-                problem = f"setup command {command!r} ended with exit status {status}"
-                return "\n".join(
-                    [f"{problem}:", *lines] if (lines := _tail(output, begins)) else [problem]
-                )
-        if source.stat().st_ino != source_inode:
-            return "its source was replaced while its setup commands ran"
-        done.touch()
-        return ""
-
-
-def _tail(path: Path, begins: int) -> List[str]:
-    with open(path, "rb") as file:
-        file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
-        return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
 
 
 def _placed(

@@ -1,5 +1,5 @@
-"""Work in threads. None of them keeps the agent from ending, and neither does one that the system
-refuses: trials may have filled a table of processes and threads.
+"""Work in threads and tasks. None of them keeps the agent from ending, and neither does one that
+the system refuses: trials may have filled a table of processes and threads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import errno
 import threading
 from collections import deque
-from typing import Any, Callable, Iterable, Iterator, List, TypeVar
+from typing import Any, Awaitable, Callable, Iterable, Iterator, List, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,6 +32,14 @@ async def in_thread_or_here(work: Callable[..., Result], *args: Any) -> Result:
     except OSError:
         return work(*args)
     return await begun
+
+
+async def came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
+    """Wait for one of both; return whether `work` is done, which is cancelled otherwise."""
+    task, other = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+    other.cancel()
+    return task.done() or not task.cancel()
 
 
 def in_thread(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":

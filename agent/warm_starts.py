@@ -15,12 +15,12 @@ import socket
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from seerd.agent import host
 from seerd.agent.launch import LaunchPlan, WarmPlan
 from seerd.agent.needs import imported_by, imports_of, statements
-from seerd.agent.threads import in_thread_or_here, thread_needed
+from seerd.agent.threads import came_before, in_thread_or_here, thread_needed
 from seerd.agent.warm import identity
 
 PATIENCE_S = 300.0
@@ -108,7 +108,7 @@ class WarmStarts:
 
     async def start(self, plan: LaunchPlan, stopped: asyncio.Event) -> Optional[ForkedProcess]:
         """Start an attempt in its turn; None: it is stopped, or has to start in the usual way."""
-        if not await _came_before(self._turn.acquire(), stopped):
+        if not await came_before(self._turn.acquire(), stopped):
             return None
         try:
             process = await self._made_ready()
@@ -295,13 +295,6 @@ class _Process:
         if not isinstance(answer, dict):
             raise ColdError(f"it answered {answer!r:.80}")
         return answer
-
-
-async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
-    task, other = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
-    other.cancel()
-    return task.done() or not task.cancel()
 
 
 def can_fork() -> bool:

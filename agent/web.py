@@ -81,12 +81,12 @@ class Piece:
     size: int  # bytes
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield at most `BLOCK` bytes at once. Raises `OSError` if the file has become shorter."""
+        """Yield at most `BLOCK` bytes at once. Raises `WebError` if the file has become shorter."""
         at, end = self.start, self.start + self.size
         while at < end:
             block = os.pread(self.descriptor, min(BLOCK, end - at), at)
             if not block:
-                raise OSError("the file has become shorter while it was read")
+                raise WebError("the file has become shorter while it was read", TOO_SHORT)
             at += len(block)
             yield block
 
@@ -212,25 +212,16 @@ class Wires:
         headers: Dict[str, str],
         body: Optional[Body],
     ) -> http.client.HTTPResponse:
-        size = 0 if body is None else body.size if isinstance(body, Piece) else len(body)
+        parts = urlsplit(url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        blocks = None if body is None else _blocks(body)
+        if body is not None:
+            size = body.size if isinstance(body, Piece) else len(body)
+            headers = {**headers, "Content-Length": str(size)}
         with _as_web_error(method, url):
-            parts = urlsplit(url)
-            query = f"?{parts.query}" if parts.query else ""
-            connection.putrequest(method, (parts.path or "/") + query)
-            for name, value in headers.items():
-                connection.putheader(name, value)
-            if method in ("PUT", "POST"):
-                connection.putheader("Content-Length", str(size))
-            connection.endheaders()
-        for block in () if body is None else _blocks(body):
-            try:
-                connection.send(block)
-            except (BrokenPipeError, ConnectionResetError):
-                # Refused before all was sent: the answer says why, if it can still be read.
-                break
-            except OSError as error:
-                raise WebError(f"{_named(method, url)}: {_why(error)}") from None
-        with _as_web_error(method, url):
+            # A store that refuses before all was sent says why, if that can still be read.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, target, blocks, headers)
             return connection.getresponse()
 
 

@@ -22,10 +22,6 @@ class Script:
     def __init__(self, argv: Sequence[str]) -> None:
         self._arguments = list(argv[2:] if argv[1] == "-u" else argv[1:])
 
-    def begun(self) -> "Script":
-        """Return what is to be run in this process."""
-        return self
-
     def run(self) -> None:
         """Run the script, and end. Raises what it raises, if that is to be shown."""
         path = os.path.abspath(self._arguments[0])

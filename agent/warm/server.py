@@ -41,7 +41,7 @@ def serve(control: socket.socket) -> Optional[Work]:
             requests.close()
             control.close()
             argv = request["argv"]
-            return (torchrun.Launcher if torchrun.is_for(argv) else Script)(argv).begun()
+            return torchrun.Launcher(argv).begun() if torchrun.is_for(argv) else Script(argv)
     return None
 
 

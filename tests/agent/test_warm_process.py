@@ -378,7 +378,7 @@ def test_a_script_that_cannot_be_read_ends_as_with_the_interpreter(tmp_path: Pat
     def run(say: Say) -> None:
         os.dup2(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT), 2)
         try:
-            Script([sys.executable, "-u", str(tmp_path / "no.py")]).begun().run()
+            Script([sys.executable, "-u", str(tmp_path / "no.py")]).run()
         except SystemExit as error:
             say(error.code)
 
@@ -530,9 +530,7 @@ def test_it_dies_with_its_agent_and_at_once_if_that_is_gone() -> None:
     assert ended(child)
 
 
-def test_one_whose_agent_is_not_its_parent_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "ADOPTION_S", 0.05)
-
+def test_one_whose_agent_is_not_its_parent_ends() -> None:
     def dies(say: Say) -> None:
         say("begins")
         identity.die_with(os.getpid() + 1)

@@ -1,0 +1,74 @@
+"""The setup commands of a job, which are run once on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Callable, List
+
+from seerd.agent import clock, host
+from seerd.agent.arguments import fixed_environment
+from seerd.agent.protocol import Job
+from seerd.agent.threads import thread_needed
+
+TAIL_LINES = 20
+LONGEST_WHY = 4000
+SLOW_S = 2.0
+"""Seconds after which a setup command is reported as slow."""
+
+
+def mark_of(run: str) -> str:
+    """Return the SEERD_ATTEMPT of a run's setup commands."""
+    return f"{run}//setup"
+
+
+async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, float], None]) -> str:
+    """Run the setup commands unless they have succeeded here before; return what went wrong.
+
+    `folder`: the agent's own. `note_slow`: called with a slow command, and when it began.
+    """
+    commands = [job.id, *job.setup] if job.id else job.setup
+    name = hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]
+    source = Path(job.source)
+    # One of several jobs may come again with another source: the mark lies in its source.
+    done = source / f".setup-{name}.done" if job.id else folder / f"setup-{name}.done"
+    if not job.setup or done.exists():
+        return ""
+    output, source_inode = folder / "setup.log", source.stat().st_ino
+    fixed = fixed_environment(job.env, job.names)
+    env = {**os.environ, **fixed, host.MARKER: mark_of(run)}
+    for number, command in enumerate(job.setup, 1):
+        why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
+        slow = asyncio.get_running_loop().call_later(SLOW_S, note_slow, why, clock.now())
+        with open(output, "ab") as out, thread_needed():
+            begins = out.tell()
+            process = await asyncio.create_subprocess_shell(
+                command,
+                cwd=job.source,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+            try:
+                status = await process.wait()
+            finally:
+                slow.cancel()
+        if status:
+            problem = f"setup command {command!r} ended with exit status {status}"
+            return "\n".join(
+                [f"{problem}:", *lines] if (lines := _tail(output, begins)) else [problem]
+            )
+    if source.stat().st_ino != source_inode:
+        return "its source was replaced while its setup commands ran"
+    done.touch()
+    return ""
+
+
+def _tail(path: Path, begins: int) -> List[str]:
+    with open(path, "rb") as file:
+        file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
+        return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
