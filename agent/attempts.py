@@ -40,7 +40,6 @@ CLOSING_S = 1.0
 LAST_WORDS_S = 10.0  # seconds that torchrun has to log which rank failed, once all ranks are gone
 STACK_S = 1.0  # seconds that a rank that hangs has to write its Python stack
 FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
-Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class LocalAttempt:
@@ -57,7 +56,7 @@ class LocalAttempt:
         places: Places,
         output: TrialOutput,
         report: Report,
-        why_held: Proof,
+        why_held: Callable[[Set[int]], Awaitable[str]],
         others: Callable[[], List[LocalAttempt]],
     ) -> None:
         self.start = start
@@ -147,14 +146,11 @@ class LocalAttempt:
             # It has not started, so what is being fetched need not be restored.
             self._output.checkpoint_store.cut()
         if kill_at > now:
-            self._ask("stop")
+            self.ask("stop")
         self.look()
 
-    def ask_to_save(self) -> None:
-        """Ask the trial to save at its next step, and to go on."""
-        self._ask("save")
-
-    def _ask(self, file: str) -> None:
+    def ask(self, file: str) -> None:
+        """Ask the trial to `stop` or to `save`, at its next step."""
         if self._marker:
             with contextlib.suppress(OSError):  # a trial that has removed its own folder
                 (self._places.attempt / file).touch()

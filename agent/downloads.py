@@ -13,7 +13,7 @@ from typing import List
 from seerd.agent.protocol import Download, Downloads
 from seerd.agent.threads import parallel
 from seerd.agent.transfer import name_file
-from seerd.agent.web import RANGE, WebError, Wires, download
+from seerd.agent.web import WebError, Wires, download
 
 FILES_AT_ONCE = 8
 
@@ -33,11 +33,7 @@ class JobData:
         wires, root = Wires(), root.resolve()
         wanted = {item.to: item for item in self._items}.values()
         missing = [item for item in wanted if not _is_there(place(root, item.to), item.size)]
-        small = [item for item in missing if item.size <= RANGE]
-        parallel(lambda item: _fetch(wires, item, root), small, FILES_AT_ONCE)
-        for item in missing:
-            if item.size > RANGE:  # one by one: each takes several threads
-                _fetch(wires, item, root)
+        parallel(lambda item: _fetch(wires, item, root), missing, FILES_AT_ONCE)
 
 
 def place(root: Path, to: str) -> Path:

@@ -13,9 +13,9 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"  # environment variable that names another folder, for tests
@@ -40,8 +40,7 @@ class Device:
     name: str  # CUDA's name, or a slot's number
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """What a GPU is used for."""
 
     attempt: str  # as "trial/attempt"
@@ -213,13 +212,7 @@ class Registration:
 
     def write(self, run: RunHere) -> None:
         """Write this into the run's file, in one write of at least the last one's size."""
-        names = ("run", "weight", "most", "wants", "least", "pool", "since")
-        body = {
-            "version": 1,
-            **{name: getattr(run, name) for name in names},
-            "uses": {lease: [use.attempt, use.since] for lease, use in run.uses.items()},
-        }
-        data = json.dumps(body).encode().ljust(self._size)
+        data = json.dumps({"version": 1, **asdict(run)}).encode().ljust(self._size)
         self._size = len(data)
         with contextlib.suppress(OSError):  # a full disk: the last state stands
             os.pwrite(self._descriptor, data, 0)

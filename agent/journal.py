@@ -65,7 +65,7 @@ class AgentJournal:
         messages, good, damage = _read(path) if path.exists() else ([], 0, "")
         if damage:
             log.warning("%s; it is set aside, and an empty one begun", damage)
-            path.rename(_free(path))
+            path.replace(path.with_name(f"{path.name}.damaged"))
             messages, good = [], 0
         self._load(messages)
         self._file = open(path, "ab", buffering=0)
@@ -197,13 +197,6 @@ def _message(kept: bytes) -> Message:
     if tab and check != b"%08x" % zlib.crc32(line):
         raise ProtocolError("the line does not fit its checksum")
     return decode(line)
-
-
-def _free(path: Path) -> Path:
-    number = 1
-    while os.path.lexists(aside := path.with_name(f"{path.name}.damaged{number}")):
-        number += 1
-    return aside
 
 
 def _read(path: Path) -> Tuple[List[Message], int, str]:

@@ -38,7 +38,13 @@ class Nvml:
 
     def look(self) -> Shares:
         """Return how busy each GPU was in the last second or less."""
-        return [handle and self._busy(handle) for handle in self._handles]
+        rates, ask = _Rates(), self._library.nvmlDeviceGetUtilizationRates
+        return [
+            None
+            if handle is None or ask(handle, ctypes.byref(rates))
+            else min(1.0, rates.gpu / 100)
+            for handle in self._handles
+        ]
 
     def _handle(self, name: str) -> Optional[Any]:
         handle = ctypes.c_void_p()
@@ -46,11 +52,6 @@ class Nvml:
         ask = getattr(self._library, by_number if name.isdecimal() else by_uuid)
         status = ask(int(name) if name.isdecimal() else name.encode(), ctypes.byref(handle))
         return None if status else handle
-
-    def _busy(self, handle: Any) -> Optional[float]:
-        rates = _Rates()
-        status = self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates))
-        return None if status else min(1.0, rates.gpu / 100)
 
 
 def watch(names: List[str], report: Callable[[Shares], Any]) -> threading.Thread:

@@ -221,7 +221,7 @@ class Orders:
     def save_all(self) -> None:
         """Ask every attempt to save at its next step and go on."""
         for attempt in self._attempts.values():
-            attempt.ask_to_save()
+            attempt.ask("save")
 
     def look(self) -> None:
         """Do what is due. Called often."""

@@ -68,18 +68,11 @@ def _parsed(data: bytes) -> Optional[ProgressMark]:
         return None
     version, *fields = MARK.unpack(data)
     mark = ProgressMark(*fields)
-    numbers = (mark.rank, mark.signal, mark.on_gpu, mark.units, mark.ticks, mark.spells)
-    seconds = (mark.longest_s, mark.waited_s, mark.reduced_s)
-    sane = (
+    is_sane = (
         version == VERSION
         and 0 < mark.peers <= MOST_RANKS
         and WORKING <= mark.doing <= ENDED
         and mark.pid > 1
+        and all(math.isfinite(value) and value >= 0 for value in fields)
     )
-    if (
-        not sane
-        or min(numbers) < 0
-        or not all(math.isfinite(spent) and spent >= 0 for spent in seconds)
-    ):
-        return None
-    return mark
+    return mark if is_sane else None

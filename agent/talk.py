@@ -56,10 +56,19 @@ class Talk:
         if not line:
             return None
         try:
-            return self._checked(decode(line))
+            message = decode(line)
+            if not isinstance(message, Hello):
+                raise ProtocolError("the first line has to be hello")
+            if message.version != VERSION:
+                why = f"this agent speaks version {VERSION} of the protocol, not {message.version}"
+                raise ProtocolError(why)
+            if message.run != self._here.run:
+                why = f"this is an agent of the run {self._here.run}, not of {message.run:.80}"
+                raise ProtocolError(why)
         except ProtocolError as error:
             self._writer.write(encode(Refused(0, clock.now(), "", str(error))))
             raise
+        return message
 
     async def listen(self, hello: Hello, orders: Orders, obey: Callable[[Message], None]) -> None:
         """End attempts that the daemon lacks, welcome it, then send facts and take orders."""
@@ -99,17 +108,6 @@ class Talk:
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL_S)
-
-    def _checked(self, message: Message) -> Hello:
-        if not isinstance(message, Hello):
-            raise ProtocolError("the first line has to be hello")
-        if message.version != VERSION:
-            why = f"this agent speaks version {VERSION} of the protocol, not {message.version}"
-            raise ProtocolError(why)
-        if message.run != self._here.run:
-            why = f"this is an agent of the run {self._here.run}, not of {message.run:.80}"
-            raise ProtocolError(why)
-        return message
 
     async def _send(self) -> None:
         try:

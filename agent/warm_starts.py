@@ -34,10 +34,6 @@ AT_IMPORT = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_")
 STARTED = frozenset({"__main__", "__mp_main__"})
 
 
-class RefusedError(Exception):
-    """The warm process does not start this, and is ready for others."""
-
-
 class ColdError(Exception):
     """The warm process has failed, or does not answer."""
 
@@ -166,14 +162,16 @@ class WarmStarts:
 
     async def _forked(self, process: "_Process", plan: LaunchPlan) -> Optional[ForkedProcess]:
         try:
-            return await process.fork(plan)
-        except RefusedError as error:
-            self._tell(str(error))
-            return None
+            answer = await process.fork(plan)
+            if "pid" in answer:
+                return ForkedProcess(int(answer["pid"]))
         except ColdError as error:
             self._count_death(error)
         except OSError as error:
             self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
+        else:
+            self._tell(f"trials start in the usual way: {answer.get('failed')}")
+            return None
         # Whether there is a fork is unknown; and it has the attempt's mark only once it begins.
         mark, attempt = process.mark, plan.env[host.MARKER]
         marked = host.each_marked_with
@@ -258,15 +256,10 @@ class _Process:
         self._variables = {name: list(map(str, answer[name])) for name in self._variables}
         return list(map(str, answer["odd"]))
 
-    async def fork(self, plan: LaunchPlan) -> ForkedProcess:
-        """Start an attempt; return its first process. Raises `RefusedError`, `ColdError`, or
-        `OSError` if the process cannot be watched.
-        """
+    async def fork(self, plan: LaunchPlan) -> Dict[str, Any]:
+        """Start an attempt; return the answer to that. Raises `ColdError`."""
         request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
-        answer = await self._asked(request, FORK_S)
-        if "pid" not in answer:
-            raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")
-        return ForkedProcess(int(answer["pid"]))
+        return await self._asked(request, FORK_S)
 
     def conflicts(self, changed: Set[str]) -> str:
         """Return why the script changes variables too late for imports; empty if it does not."""

@@ -21,10 +21,8 @@ from typing import (
     Callable,
     Dict,
     Iterator,
-    List,
     Optional,
     Set,
-    Tuple,
     TypeVar,
     Union,
 )
@@ -286,17 +284,12 @@ def download(wires: Wires, url: str, size: int, part: Path) -> None:
     try:
         parallel(
             lambda place: _fetch_range(wires, url, *place, descriptor),
-            ranges_of(size),
+            [(start, min(RANGE, size - start)) for start in range(0, size, RANGE)],
             DOWNLOAD_THREADS,
         )
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def ranges_of(size: int) -> List[Tuple[int, int]]:
-    """Split `size` bytes into ranges; return where each begins, and how many bytes it has."""
-    return [(start, min(RANGE, size - start)) for start in range(0, size, RANGE)]
 
 
 def _fetch_range(wires: Wires, url: str, start: int, size: int, descriptor: int) -> None:

@@ -80,8 +80,8 @@ def _made(cls: Any, body: Any) -> Any:
     """
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
-    hints = _hints(cls)
-    if body.keys() != hints.keys() and not _required(cls) <= body.keys() <= hints.keys():
+    hints, required = _fields(cls)
+    if not required <= body.keys() <= hints.keys():
         raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
     made = {
         name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()
@@ -162,15 +162,12 @@ _KINDS: Dict[str, Any] = {cls.kind: cls for cls in get_args(Message)}
 
 
 @lru_cache(maxsize=None)
-def _hints(cls: Any) -> Dict[str, Any]:
-    """Return the types of the class's fields, which are slow to look up."""
-    return {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
-
-
-@lru_cache(maxsize=None)
-def _required(cls: Any) -> Set[str]:
-    return {
+def _fields(cls: Any) -> Tuple[Dict[str, Any], Set[str]]:
+    """Return the types of the class's fields, slow to look up, and which have no default."""
+    types = get_type_hints(cls)
+    required = {
         each.name
         for each in fields(cls)
         if each.default is MISSING and each.default_factory is MISSING
     }
+    return {each.name: types[each.name] for each in fields(cls)}, required

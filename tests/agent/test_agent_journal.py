@@ -206,13 +206,10 @@ def test_a_journal_that_is_damaged_before_its_last_line_is_set_aside(opened, tmp
     path.write_bytes(damaged)
     journal = AgentJournal(path)
     assert (journal.last, journal.open, journal.lines_after(0)) == (0, {}, [])
-    assert (tmp_path / "j.damaged1").read_bytes() == damaged
+    assert (tmp_path / "j.damaged").read_bytes() == damaged
     journal.add([prepared()])
     journal.close()
     assert after(opened(), 0) == [prepared(1)]
-    path.write_bytes(b"x\n" + path.read_bytes())
-    AgentJournal(path).close()
-    assert (tmp_path / "j.damaged2").exists()
 
 
 def test_a_last_line_that_may_have_been_told_is_damaged_and_not_torn(opened, tmp_path):

@@ -267,7 +267,7 @@ def test_a_later_stop_can_only_shorten_the_time(
 def test_one_that_has_removed_its_folder_is_killed_in_the_end(stage: Stage) -> None:
     async def asks() -> None:
         await until(lambda: not (stage.places.attempt / "trial.json").exists())
-        stage.attempt.ask_to_save()
+        stage.attempt.ask("save")
         stage.attempt.expect_end(clock.now() + 5)
         stage.attempt.stop("asked", clock.now() + 0.2)
 
@@ -278,10 +278,10 @@ def test_one_that_has_removed_its_folder_is_killed_in_the_end(stage: Stage) -> N
 def test_it_is_asked_to_save_only_while_it_runs(stage: Stage) -> None:
     async def saves() -> None:
         await stage.wrote("up")
-        stage.attempt.ask_to_save()
+        stage.attempt.ask("save")
 
     stage.places.attempt.mkdir(parents=True)
-    stage.attempt.ask_to_save()
+    stage.attempt.ask("save")
     assert not (stage.places.attempt / "save").exists()
     script = "touch up; while ! test -e save; do sleep 0.02; done"
     end = stage.plays(stage.plan(script), saves())

@@ -192,7 +192,7 @@ OBEYING = (
     Mutant(
         "a daemon of another run is obeyed",
         "only the run's own daemon renews the lease",
-        "Talk._checked",
+        "Talk.hello",
         "message.run != self._here.run",
         "not message.run",
         (f"{SERVE}::test_a_daemon_of_another_run_or_version_is_told_so",),
@@ -375,7 +375,7 @@ OBEYING = (
         "a message may lack any of its fields",
         "nothing is let through that is not exactly a message",
         "wire._made",
-        "_required(cls) <= body.keys() <= hints.keys()",
+        "required <= body.keys() <= hints.keys()",
         "body.keys() <= hints.keys()",
         ("tests/agent/test_agent_protocol.py",),
     ),

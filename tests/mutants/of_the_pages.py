@@ -98,8 +98,8 @@ PROMISED = (
         "what a dead process holds of a GPU is overlooked",
         "GPUs are given on when nothing of the last attempt is left on them",
         "health.held",
-        "[app for app in here if not lives(app.pid)]",
-        "[]",
+        "is_ours and not lives(int(pid))",
+        "False",
         (
             (
                 "tests/agent/test_agent_gpus.py"

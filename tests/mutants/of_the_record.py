@@ -341,7 +341,7 @@ READING = (
         "a coordinator ends what it does not know",
         "Orders.end_others",
         "attempt.stop('asked', -math.inf)",
-        "attempt.ask_to_save()",
+        "attempt.ask('save')",
         ("tests/agent/test_agent_serve.py::test_what_the_daemon_does_not_know_is_ended_first",),
     ),
     Mutant(
