@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent import clock, gpu_sharing, host, orders
+from seerd.agent import clock, gpu_sharing, host, orders, setting_up
 from seerd.agent.family import Crowding, ProcessTable
 from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
@@ -458,7 +458,7 @@ def test_of_a_setup_command_that_fails_the_last_lines_are_told(stage: Stage) -> 
 def test_a_slow_setup_command_is_told_with_its_number(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orders, "SLOW_S", 0.2)
+    monkeypatch.setattr(setting_up, "SLOW_S", 0.2)
 
     async def script() -> None:
         began = clock.now()
