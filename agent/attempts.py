@@ -20,7 +20,7 @@ from seerd.agent.family import Ancestor, Family
 from seerd.agent.hangs import PATIENCE, Stall, Standstill
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
-from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
+from seerd.agent.threads import in_thread, in_thread_or_here, spawned
 from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import END_FILE, ScriptObserver, Watchdog
@@ -101,11 +101,11 @@ class LocalAttempt:
         try:
             self._process = await warm.start(plan, self.stopped)
             if self._process is None and self.cause is None:
-                self._process = await self._spawned(plan.argv, plan.cwd, plan)
+                self._process = await spawned(plan.argv, plan.env, plan.cwd, plan.log)
             if plan.observer is not None and self._process is not None:
                 argv = [*plan.observer, str(self._process.pid)]
                 folder = str(self._places.attempt)
-                await self._observer.begin(partial(self._spawned, argv, folder, plan))
+                await self._observer.begin(partial(spawned, argv, plan.env, folder, plan.log))
         except OSError:
             await self._kill()  # also a process that was started before that was raised
             raise
@@ -273,20 +273,6 @@ class LocalAttempt:
         self._write_end()
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
-
-    async def _spawned(
-        self, argv: List[str], cwd: str, plan: LaunchPlan
-    ) -> asyncio.subprocess.Process:
-        with open(plan.log, "ab") as out, thread_needed():
-            return await asyncio.create_subprocess_exec(
-                *argv,
-                env=plan.env,
-                cwd=cwd,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
 
     async def _until_gone(self, process: FirstProcess) -> Tuple[float, str]:
         """Report what the attempt writes until it has ended.

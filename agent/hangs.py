@@ -43,8 +43,6 @@ class Stall:
     position: Tuple[int, int]  # of the last rank (units, ticks)
     hung: Optional[ProgressMark]  # of the last late rank; None: all wait for ranks elsewhere
     local: int  # number of the last rank on this instance
-    among: int  # number of ranks here
-    alone: bool  # whether only one rank is late
     since: float  # since when nothing moves, in the agent's time
     quiet_s: float  # seconds from then until it was noticed
 
@@ -101,9 +99,9 @@ class HangDetector:
             self._begin_anew(now)
             return None
         last = min(stand.late or stand.waiting, key=lambda rank: (self.marks[rank].position, rank))
-        mark, among = self.marks[last], len(self.marks)
-        hung, alone = mark if stand.late else None, len(stand.late) == 1
-        return Stall(mark.position, hung, last, among, alone, clock.now() - quiet_s, quiet_s)
+        mark = self.marks[last]
+        hung = mark if stand.late else None
+        return Stall(mark.position, hung, last, clock.now() - quiet_s, quiet_s)
 
     def _standing(self) -> Optional[Stand]:
         stopped = {local for local, mark in self.marks.items() if host.is_stopped(mark.pid)}

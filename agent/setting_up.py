@@ -12,7 +12,7 @@ from typing import Callable, List
 from seerd.agent import clock, host
 from seerd.agent.arguments import fixed_environment
 from seerd.agent.protocol import Job
-from seerd.agent.threads import thread_needed
+from seerd.agent.threads import spawned
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
@@ -43,20 +43,13 @@ async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, flo
     for number, command in enumerate(job.setup, 1):
         why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
         slow = asyncio.get_running_loop().call_later(SLOW_S, note_slow, why, clock.now())
-        with open(output, "ab") as out, thread_needed():
-            begins = out.tell()
-            process = await asyncio.create_subprocess_shell(
-                command,
-                cwd=job.source,
-                env=env,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-            try:
-                status = await process.wait()
-            finally:
-                slow.cancel()
+        output.touch()
+        begins = output.stat().st_size
+        try:
+            process = await spawned(["/bin/sh", "-c", command], env, job.source, output)
+            status = await process.wait()
+        finally:
+            slow.cancel()
         if status:
             problem = f"setup command {command!r} ended with exit status {status}"
             return "\n".join(

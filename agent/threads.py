@@ -1,4 +1,4 @@
-"""Work in threads and tasks. None of them keeps the agent from ending, and neither does one that
+"""Work in threads and processes. No thread keeps the agent from ending, and neither does one that
 the system refuses: trials may have filled a table of processes and threads.
 """
 
@@ -9,7 +9,18 @@ import contextlib
 import errno
 import threading
 from collections import deque
-from typing import Any, Awaitable, Callable, Iterable, Iterator, List, TypeVar
+from pathlib import Path
+from typing import (
+    Any,
+    Awaitable,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Sequence,
+    TypeVar,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,6 +43,25 @@ async def in_thread_or_here(work: Callable[..., Result], *args: Any) -> Result:
     except OSError:
         return work(*args)
     return await begun
+
+
+async def spawned(
+    argv: Sequence[str], env: Dict[str, str], cwd: str, log: Path, pass_fds: Sequence[int] = ()
+) -> asyncio.subprocess.Process:
+    """Start a program, in a session of its own, which writes at the end of a log. Raises `OSError`
+    also if no thread can be started that waits for it.
+    """
+    with open(log, "ab") as out, thread_needed():
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            env=env,
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
 
 
 async def came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from seerd.agent import host
 from seerd.agent.launch import LaunchPlan, WarmPlan
 from seerd.agent.needs import imported_by, imports_of, statements
-from seerd.agent.threads import came_before, in_thread_or_here, thread_needed
+from seerd.agent.threads import came_before, in_thread_or_here, spawned
 from seerd.agent.warm import identity
 
 PATIENCE_S = 300.0
@@ -226,19 +226,12 @@ class _Process:
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
         here, theirs = socket.socketpair()
         wire = await asyncio.open_unix_connection(sock=here, limit=MOST_BYTES)
+        argv = [plan.python, "-u", plan.program]
+        argv += [str(theirs.fileno()), str(os.getpid()), " " * identity.ARGUMENTS]
+        env = {**plan.env, host.MARKER: identity.padded(mark)}
         try:
-            with open(log, "ab") as out, theirs, thread_needed():
-                process = await asyncio.create_subprocess_exec(
-                    *(plan.python, "-u", plan.program),
-                    *(str(theirs.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),
-                    env={**plan.env, host.MARKER: identity.padded(mark)},
-                    cwd=log.parent,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                    pass_fds=[theirs.fileno()],
-                )
+            with theirs:
+                process = await spawned(argv, env, str(log.parent), log, [theirs.fileno()])
         except BaseException:
             wire[1].close()
             raise

@@ -569,7 +569,7 @@ def test_only_what_torchrun_itself_says_of_its_ranks_counts(
 
 def hung(pid: int, number: int) -> Stall:
     mark = ProgressMark(pid, 5, 2, number, 0, WORKING, 9, 3, 50, 0.5, 1.0, 2.0)
-    return Stall((9, 3), mark, 1, 2, alone=True, since=1234.5, quiet_s=17.0)
+    return Stall((9, 3), mark, 1, since=1234.5, quiet_s=17.0)
 
 
 STACK = 'File "b.py"\nFile "a.py"'

@@ -82,7 +82,7 @@ def test_a_late_rank_hangs_after_ten_seconds_of_doing_nothing(tmp_path: Path) ->
     assert ranks.after(10.0) is None
     stall = ranks.after(0.5)
     assert stall is not None
-    assert stall == Stall((9, 3), LATE, 0, 2, alone=True, since=stall.since, quiet_s=10.0)
+    assert stall == Stall((9, 3), LATE, 0, since=stall.since, quiet_s=10.0)
     assert clock.now() - stall.since == pytest.approx(10.0, abs=5.0)
     assert ranks.after(5.0) is stall
 
@@ -93,7 +93,7 @@ def test_the_hindmost_of_several_late_ranks_is_named(tmp_path: Path, proc: Proc)
     ranks = Ranks(tmp_path, further, replace(AHEAD, peers=3), replace(LATE, peers=3))
     stall = ranks.after(10.5)
     assert stall is not None
-    assert (stall.local, stall.position, stall.alone, stall.among) == (2, (9, 3), False, 3)
+    assert (stall.local, stall.position) == (2, (9, 3))
 
 
 @pytest.mark.usefixtures("proc")
