@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Optional, Sequence
 
 from seerd.agent import clock, host
 from seerd.agent.launch import LIBRARY, unpack_library
@@ -125,7 +125,7 @@ def power_off() -> bool:
         time.sleep(AGAIN_S)
 
 
-def power_off_commands(root: bool) -> List[List[str]]:
+def power_off_commands(root: bool) -> list[list[str]]:
     """Return every way to power off, the best first; an ordinary user needs `sudo`."""
     return [[*(() if root else ("sudo", "-n")), *way] for way in WAYS]
 

@@ -10,7 +10,7 @@ import re
 import shlex
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence
+from typing import Any, Collection, Iterator, Mapping, Pattern, Sequence
 
 CHECKPOINT = "checkpoint"  # stands for the path of a checkpoint from which a script continues
 GPUS = "gpus"  # stands for the number of GPUs of the attempt
@@ -22,14 +22,14 @@ def named(argument: str) -> Iterator[str]:
     return (place[1] for place in NAMED.finditer(argument) if place[1])
 
 
-def places(text: str, names: Collection[str]) -> List[str]:
+def places(text: str, names: Collection[str]) -> list[str]:
     """Return which of these names the text has in braces."""
     return [place[1] for place in _pattern(names).finditer(text) if place[1]]
 
 
 def filled(
     arguments: Sequence[str], names: Collection[str], values: Mapping[str, Any]
-) -> List[str]:
+) -> list[str]:
     """Return the arguments with values in the place of names; `{{` becomes a brace.
 
     An argument that names what has no value (an inactive hyperparameter) is left out. If it is
@@ -39,7 +39,7 @@ def filled(
     `-1e-05` for an option.
     """
     pattern = _pattern(names)
-    made: List[str] = []
+    made: list[str] = []
     for number, argument in enumerate(arguments):
         needed = places(argument, names)
         after_option = number > 0 and bool(made) and _is_option(arguments[number - 1], names)
@@ -61,7 +61,7 @@ def filled(
 
 def filled_environment(
     env: Mapping[str, str], names: Collection[str], values: Mapping[str, Any]
-) -> Dict[str, str]:
+) -> dict[str, str]:
     """Return variables with values in the place of names, without those that name what has none."""
     return {
         variable: filled_text(text, names, values)
@@ -70,7 +70,7 @@ def filled_environment(
     }
 
 
-def fixed_environment(env: Mapping[str, str], names: Collection[str]) -> Dict[str, str]:
+def fixed_environment(env: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """Return the variables that are the same for all attempts."""
     return filled_environment(env, [GPUS, *names], {})
 
@@ -119,7 +119,7 @@ def _json(value: Any) -> str:
     return text.replace("e", ".0e") if is_bare else text
 
 
-def interpreter_words(python: str, folder: str) -> List[str]:
+def interpreter_words(python: str, folder: str) -> list[str]:
     """Return the words of `[train] python`, relative to this folder. Raises `ValueError`."""
     words = shlex.split(python)
     if "/" in python and os.path.exists(os.path.join(folder, python)):

@@ -13,7 +13,7 @@ import shutil
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
+from typing import Any, Awaitable, Callable, Coroutine, Iterator, Optional, Union
 
 from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family
@@ -32,7 +32,7 @@ AGAIN_S = 1.0
 """Seconds until storing is tried again after the system has had no thread or file for it."""
 LEAST_QUIET_S, STILL_S = 5.0, 10.0
 """Shortest time without a report that is reported; and without any activity."""
-Report = Callable[[List[Fact]], None]
+Report = Callable[[list[Fact]], None]
 SUMMARY_S = 3.0
 """Seconds that torchrun has, after a rank has crashed, to end the others and log which it was."""
 CLOSING_S = 1.0
@@ -56,8 +56,8 @@ class LocalAttempt:
         places: Places,
         output: TrialOutput,
         report: Report,
-        why_held: Callable[[Set[int]], Awaitable[str]],
-        others: Callable[[], List[LocalAttempt]],
+        why_held: Callable[[set[int]], Awaitable[str]],
+        others: Callable[[], list[LocalAttempt]],
     ) -> None:
         self.start = start
         self.gpus = set(start.gpus)  # held until `done` is set
@@ -239,7 +239,7 @@ class LocalAttempt:
         ranks = host.values_of("LOCAL_RANK", self.members())
         return len(ranks) < len(postmortem.ranks(self._places.logs))
 
-    def _launched(self) -> Set[int]:
+    def _launched(self) -> set[int]:
         own = set() if self._process is None else {self._process.pid}
         return own | self._observer.pids
 
@@ -247,7 +247,7 @@ class LocalAttempt:
         """Yield the ids of its processes one by one, as `Family.each` does."""
         return iter(()) if self._process is None else self.family.each()
 
-    def members(self) -> Set[int]:
+    def members(self) -> set[int]:
         """Return the ids of its processes."""
         return set() if self._process is None else self.family.members()
 
@@ -274,7 +274,7 @@ class LocalAttempt:
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
 
-    async def _until_gone(self, process: FirstProcess) -> Tuple[float, str]:
+    async def _until_gone(self, process: FirstProcess) -> tuple[float, str]:
         """Report what the attempt writes until it has ended.
 
         Returns since when nothing of it is left (agent's time), and what still holds memory of its
@@ -301,7 +301,7 @@ class LocalAttempt:
         await self._store_last()
         return await proving
 
-    async def _proved_free(self) -> Tuple[float, str]:
+    async def _proved_free(self) -> tuple[float, str]:
         held = await self._why_held(self.gpus)
         return clock.now(), held
 

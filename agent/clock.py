@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 FILE = "clock.json"  # holds the clock's zero and its boot, in the agent's folder
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -48,14 +48,14 @@ def zero_of(folder: Path, boot: str) -> Optional[float]:
 
 def _read_zero(path: Path, boot: str) -> Optional[float]:
     """Raises `OSError`; `ValueError`, `TypeError` or `KeyError` if the file is damaged."""
-    kept: Dict[str, Any] = json.loads(path.read_text())
+    kept: dict[str, Any] = json.loads(path.read_text())
     if "check" in kept and kept != _checked(kept):
         raise ValueError("it does not fit its checksum")
     kept_boot, zero = kept["boot"], float(kept["zero"])
     return zero if boot and kept_boot == boot else None
 
 
-def _checked(kept: Dict[str, Any]) -> Dict[str, Any]:
+def _checked(kept: dict[str, Any]) -> dict[str, Any]:
     check = zlib.crc32(f"{kept['boot']} {kept['zero']!r}".encode())
     return {**kept, "check": f"{check:08x}"}
 

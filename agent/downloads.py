@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import List
 
 from seerd.agent.protocol import Download, Downloads
 from seerd.agent.threads import parallel
@@ -22,7 +21,7 @@ class JobData:
     """The data that the next preparation fetches."""
 
     def __init__(self) -> None:
-        self._items: List[Download] = []
+        self._items: list[Download] = []
 
     def take(self, message: Downloads) -> None:
         """Add the items of this message; one that is `first` replaces what was there."""

@@ -13,17 +13,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import (
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Set,
-    Tuple,
-)
+from typing import Callable, Iterable, Iterator, NamedTuple, Optional
 
 from seerd.agent import host
 
@@ -58,7 +48,7 @@ class Family:
         folder: Path,
         since: int,
         launcher: Callable[[], Ancestor],
-        others: Callable[[], List[Family]],
+        others: Callable[[], list[Family]],
     ) -> None:
         self._name = name
         self._folder = folder
@@ -73,13 +63,13 @@ class Family:
         mine, unsettled = self._orphans()
         return not mine and not unsettled
 
-    def members(self) -> Set[int]:
+    def members(self) -> set[int]:
         """Return the ids of its living processes, as far as one look shows."""
         if not host.finds_all_below():
             return host.members(self._name, self.launcher().pid)
         return set(_below([*self._orphans()[0], *self._launched()]))
 
-    def each(self, groups: Optional[Set[int]] = None) -> Iterator[int]:
+    def each(self, groups: Optional[set[int]] = None) -> Iterator[int]:
         """Yield the ids of its living processes; an id may come twice. `groups` are process groups
         of this attempt, and get more.
 
@@ -103,7 +93,7 @@ class Family:
         orphans = self._settled_orphans() if is_empty else []
         yield from _below([*orphans, *self._launched()])
 
-    def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> Set[int]:
+    def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> set[int]:
         """Kill all of its processes but those `spared`, until none is left; return those that the
         kernel holds. The exit status of the launcher and of those `waited_for` is left to their
         parent.
@@ -118,14 +108,14 @@ class Family:
             spared=kept,
         )
 
-    def _launchers(self) -> Set[int]:
+    def _launchers(self) -> set[int]:
         return {family.launcher().pid for family in [self, *self._others()]}
 
-    def _launched(self) -> List[int]:
+    def _launched(self) -> list[int]:
         launcher = self.launcher()
         return [] if launcher.ended or not launcher.pid else [launcher.pid]
 
-    def _settled_orphans(self) -> List[int]:
+    def _settled_orphans(self) -> list[int]:
         give_up_at = time.monotonic() + SETTLE_S
         while True:
             mine, unsettled = self._orphans()
@@ -135,10 +125,10 @@ class Family:
                 return [*mine, *filter(self._may_be_mine, unsettled)]
             time.sleep(POLL_S)
 
-    def _orphans(self) -> Tuple[List[int], List[int]]:
+    def _orphans(self) -> tuple[list[int], list[int]]:
         launchers = self._launchers()
-        mine: List[int] = []
-        unsettled: List[int] = []
+        mine: list[int] = []
+        unsettled: list[int] = []
         for pid in host.adopted():
             if pid not in launchers:
                 is_mine = self._is_mine(pid)
@@ -177,7 +167,7 @@ class Family:
         )
 
 
-def _below(roots: List[int]) -> List[int]:
+def _below(roots: list[int]) -> list[int]:
     return list(filter(host.is_there, sorted(set(host.below(roots)), reverse=True)))
 
 
@@ -190,7 +180,7 @@ class Reaper:
     """
 
     def __init__(self) -> None:
-        self._since: Dict[int, float] = {}
+        self._since: dict[int, float] = {}
 
     def look(self) -> None:
         """Reap the orphans that have ended. Called often."""
@@ -215,7 +205,7 @@ class ProcessTable(NamedTuple):
 class Crowding:
     """The limits that bind this process (Linux; elsewhere none is known)."""
 
-    def __init__(self, tables: Optional[List[ProcessTable]] = None) -> None:
+    def __init__(self, tables: Optional[list[ProcessTable]] = None) -> None:
         system = _tables() if sys.platform == "linux" else []
         self._tables = list(system) if tables is None else tables
 
@@ -224,7 +214,7 @@ class Crowding:
         least = min((table.most for table in self._tables), default=0)
         return least > 0 and _of_machine() >= SHARE * least
 
-    def culprit(self, attempts: Dict[str, Callable[[], Set[int]]]) -> Optional[Tuple[str, str]]:
+    def culprit(self, attempts: dict[str, Callable[[], set[int]]]) -> Optional[tuple[str, str]]:
         """Return the attempt with the most processes and threads, and why it has to end; None if no
         table is nearly full because of attempts.
 

@@ -11,7 +11,7 @@ import shutil
 import tarfile
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, BinaryIO, NamedTuple, Optional
 
 from seerd.agent import plainfile
 from seerd.agent.manifest import SHA256, CheckpointError
@@ -26,9 +26,9 @@ IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
 class FolderContents(NamedTuple):
     """What is in a folder and below it, by relative paths."""
 
-    files: List[str]  # sorted; a link that leads out of the folder to a file counts as that file
-    links: Dict[str, str]  # links that stay inside, with their relative targets
-    out: List[str]  # links that lead out of the folder, or nowhere
+    files: list[str]  # sorted; a link that leads out of the folder to a file counts as that file
+    links: dict[str, str]  # links that stay inside, with their relative targets
+    out: list[str]  # links that lead out of the folder, or nowhere
 
 
 def contents(folder: Path) -> FolderContents:
@@ -52,7 +52,7 @@ def contents(folder: Path) -> FolderContents:
 def pack(folder: Path, out: BinaryIO) -> FolderContents:
     """Write the folder into this file; return what is in it. Raises `OSError`."""
     inside = contents(folder)
-    body: Dict[str, Any] = {
+    body: dict[str, Any] = {
         "version": 1,
         "files": [
             {"path": name, "size": size, "sha256": digest}
@@ -141,14 +141,14 @@ def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
 
 def _listed(
     tar: tarfile.TarFile, first: tarfile.TarInfo
-) -> Tuple[Dict[str, Tuple[int, str]], Dict[str, str]]:
+) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
     source = tar.extractfile(first)
     if first.name != LISTING or source is None or first.size > LONGEST_LISTING:
         raise CheckpointError("it has no list of its files")
-    listing: Dict[str, Any] = json.loads(source.read())
+    listing: dict[str, Any] = json.loads(source.read())
     if not all(SHA256.fullmatch(file["sha256"]) for file in listing["files"]):
         raise CheckpointError("its list has no checksums")
-    links: Dict[str, str] = dict(listing.get("links", {}))
+    links: dict[str, str] = dict(listing.get("links", {}))
     for name, to in links.items():
         above = {str(parent) for parent in _inside(name).parents}
         if above & links.keys() or not _stays_inside(name, to):
@@ -188,6 +188,6 @@ def _inside(name: str) -> Path:
     return path
 
 
-def _measured(path: Path) -> Tuple[int, str]:
+def _measured(path: Path) -> tuple[int, str]:
     with open(path, "rb") as file:
         return plainfile.copied(file)

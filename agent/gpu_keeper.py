@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, Optional
 
 import seerd.agent
 from seerd.agent import host
@@ -34,9 +34,9 @@ class Keeper:
         self._run = run
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._wire: Optional[socket.socket] = None
-        self._held: Dict[str, List[int]] = {}
+        self._held: dict[str, list[int]] = {}
 
-    def hold(self, attempt: str, leases: List[int]) -> None:
+    def hold(self, attempt: str, leases: list[int]) -> None:
         """Hold copies of these leases for an attempt. Raises `OSError` without a keeper."""
         self._held[attempt] = leases
         if not self._hand(attempt, leases):
@@ -56,11 +56,11 @@ class Keeper:
             self._process.wait()
         self._wire = None
 
-    def _hand(self, attempt: str, leases: List[int]) -> bool:
+    def _hand(self, attempt: str, leases: list[int]) -> bool:
         parts = [leases[at : at + MOST_AT_ONCE] for at in range(0, len(leases), MOST_AT_ONCE)]
         return all(self._send({"hold": attempt, "leases": len(part)}, part) for part in parts)
 
-    def _send(self, message: Dict[str, Any], leases: List[int]) -> bool:
+    def _send(self, message: dict[str, Any], leases: list[int]) -> bool:
         if self._wire is None:
             return False
         line = json.dumps(message).encode() + b"\n"
@@ -95,7 +95,7 @@ def main(descriptor: int, run: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    held: Dict[str, List[int]] = {}
+    held: dict[str, list[int]] = {}
     for message, leases in _messages(socket.socket(fileno=descriptor)):
         if "hold" in message:
             held.setdefault(message["hold"], []).extend(leases)
@@ -112,9 +112,9 @@ def main(descriptor: int, run: str) -> None:
         time.sleep(POLL_S)
 
 
-def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
+def _messages(wire: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
     text: bytes = b""
-    received: List[int] = []
+    received: list[int] = []
     while True:
         try:
             data, leases, _, _ = socket.recv_fds(wire, MOST_BYTES, MOST_AT_ONCE)
@@ -125,12 +125,12 @@ def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]
         text, received = text + data, received + leases
         *lines, text = text.split(b"\n")
         for line in lines:
-            message: Dict[str, Any] = json.loads(line)
+            message: dict[str, Any] = json.loads(line)
             count = message.get("leases", 0)
             yield message, received[:count]
             received = received[count:]
 
 
-def _close(leases: List[int]) -> None:
+def _close(leases: list[int]) -> None:
     for lease in leases:
         os.close(lease)

@@ -15,7 +15,7 @@ import stat
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"  # environment variable that names another folder, for tests
@@ -56,9 +56,9 @@ class RunHere:
     most: int  # the most GPUs that it can use
     wants: int  # GPUs that it could use now
     least: int  # GPUs of its smallest trial, at least 1
-    pool: List[str]  # leases that it may take
+    pool: list[str]  # leases that it may take
     since: float  # when its agent began, in seconds since 1970
-    uses: Dict[str, Use]  # by lease, for those that it holds
+    uses: dict[str, Use]  # by lease, for those that it holds
     user: str = ""  # owner of its file; empty: not read from a file
     lives: bool = True  # whether its agent lives; its trials may outlive it for a while
 
@@ -113,11 +113,11 @@ class LeaseFolder:
                 return None
             os.close(descriptor)
 
-    def leased(self) -> List[str]:
+    def leased(self) -> list[str]:
         """List the GPUs that are locked."""
         return [name for name in self._names() if LEASE.fullmatch(name) and self._is_held(name)]
 
-    def holders(self, runs: Sequence[RunHere]) -> Dict[str, Optional[RunHere]]:
+    def holders(self, runs: Sequence[RunHere]) -> dict[str, Optional[RunHere]]:
         """Return which of these runs says that it holds each locked GPU; None: none does."""
         ranked = sorted(runs, key=lambda run: (run.lives, run.since))
         users = {lease: run for run in ranked for lease in run.uses}
@@ -134,9 +134,9 @@ class LeaseFolder:
         except OSError as error:
             raise LeaseFolderError(f"{self.path}/{own}: {error.strerror}") from None
 
-    def runs(self, dead: bool = False) -> List[RunHere]:
+    def runs(self, dead: bool = False) -> list[RunHere]:
         """List the runs here; with `dead` also those whose agents have died."""
-        runs: List[Optional[RunHere]] = []
+        runs: list[Optional[RunHere]] = []
         for name in self._names():
             if not name.startswith(RUN):
                 continue
@@ -158,7 +158,7 @@ class LeaseFolder:
                     if os.stat(name, dir_fd=self._folder).st_uid == os.geteuid():
                         os.unlink(name, dir_fd=self._folder)
 
-    def _names(self) -> List[str]:
+    def _names(self) -> list[str]:
         return sorted(os.listdir(self._folder))
 
     def _is_held(self, name: str) -> bool:
@@ -240,7 +240,7 @@ def folder_path() -> str:
 def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
     """Parse a run's file, which anybody may have written; None if it is not valid."""
     try:
-        body: Dict[str, Any] = json.loads(data)
+        body: dict[str, Any] = json.loads(data)
         most, wants, least = int(body["most"]), int(body["wants"]), int(body["least"])
         uses = {
             _lease(name): Use(_plain(use[0]), float(use[1]))
@@ -260,7 +260,7 @@ def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
     return run if sound and counts and 0 < run.weight < 1e9 else None
 
 
-def cuda_devices(gpus: int, visible: str) -> List[Device]:
+def cuda_devices(gpus: int, visible: str) -> list[Device]:
     """List the CUDA devices that an agent may see here, the first `gpus` of them or more.
 
     `visible` is its CUDA_VISIBLE_DEVICES. A device's lease is named by its place on the bus.
@@ -278,22 +278,22 @@ def cuda_devices(gpus: int, visible: str) -> List[Device]:
     return devices
 
 
-def cpu_slots(slots: int) -> List[Device]:
+def cpu_slots(slots: int) -> list[Device]:
     """List CPU slots."""
     return [Device(f"slot-{number}", str(number)) for number in range(slots)]
 
 
-def in_order(leases: Sequence[str]) -> List[str]:
+def in_order(leases: Sequence[str]) -> list[str]:
     """Sort leases by their numbers."""
 
-    def numbers(name: str) -> List[Tuple[int, str]]:
+    def numbers(name: str) -> list[tuple[int, str]]:
         parts = name.split("-")
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
     return sorted(leases, key=numbers)
 
 
-def _uuids() -> List[str]:
+def _uuids() -> list[str]:
     uuids = []
     for place in sorted(Path(DEVICES).glob("*")):
         text = ""
@@ -352,12 +352,12 @@ def _plain(text: Any) -> str:
     return SHOWN.sub("?", text)[:100]
 
 
-def pools(runs: Sequence[RunHere]) -> Set[str]:
+def pools(runs: Sequence[RunHere]) -> set[str]:
     """Return all leases that one of these runs may take."""
     return {name for run in runs for name in run.pool}
 
 
-def report() -> Dict[str, Any]:
+def report() -> dict[str, Any]:
     """Return who has which GPUs of this machine, and which a run here has counted: only locks that
     are held count (`seerd machines`). Raises `LeaseFolderError`.
     """
@@ -386,7 +386,7 @@ def report() -> Dict[str, Any]:
     }
 
 
-def _use(lease: str, run: Optional[RunHere]) -> Dict[str, Any]:
+def _use(lease: str, run: Optional[RunHere]) -> dict[str, Any]:
     if run is None:
         return dict.fromkeys(("run", "user", "trial", "attempt", "since"))
     use = run.uses[lease]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Dict, List, Sequence
+from typing import Sequence
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Claim:
     least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
 
 
-def fair_shares(gpus: int, claims: Sequence[Claim]) -> Dict[str, int]:
+def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
     """Divide whole GPUs by weight. What a job cannot use goes to the others; what rounding leaves,
     to the largest remainders, then to the heaviest, then to the first. Of jobs below their smallest
     step those furthest below have none, one after the other (of equals the lightest first); what is
@@ -39,7 +39,7 @@ def fair_shares(gpus: int, claims: Sequence[Claim]) -> Dict[str, int]:
     return {claim.job: shares.get(claim.job, 0) for claim in claims}
 
 
-def water_level(gpus: int, claims: Sequence[Claim]) -> Dict[str, Fraction]:
+def water_level(gpus: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
     """Divide GPUs by weight as if they could be split, up to each job's cap."""
     exact = {claim.job: Fraction(claim.cap) for claim in claims}
     left, open_ = Fraction(gpus), list(claims)
@@ -53,7 +53,7 @@ def water_level(gpus: int, claims: Sequence[Claim]) -> Dict[str, Fraction]:
     return exact
 
 
-def _whole(gpus: int, claims: Sequence[Claim]) -> Dict[str, int]:
+def _whole(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
     exact = water_level(gpus, claims)
     shares = {job: int(share) for job, share in exact.items()}
     left = int(sum(exact.values())) - sum(shares.values())
@@ -63,5 +63,5 @@ def _whole(gpus: int, claims: Sequence[Claim]) -> Dict[str, int]:
     return shares
 
 
-def _heaviest(claims: Sequence[Claim]) -> List[Claim]:
+def _heaviest(claims: Sequence[Claim]) -> list[Claim]:
     return sorted(claims, key=lambda claim: -claim.weight)

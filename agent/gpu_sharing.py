@@ -11,18 +11,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from seerd.agent import clock
 from seerd.agent.gpu_keeper import Keeper
@@ -63,8 +52,8 @@ class _Request:
 class _Holding(NamedTuple):
     """An attempt's GPUs by the daemon's numbers, and their leases."""
 
-    devices: Dict[int, Device]
-    leases: List[int]
+    devices: dict[int, Device]
+    leases: list[int]
     since: float  # seconds since 1970
 
 
@@ -79,9 +68,9 @@ class SharedGpus:
     def __init__(
         self,
         run: RunHere,
-        devices: List[Device],
+        devices: list[Device],
         was: int,
-        report: Callable[[List[Fact]], None],
+        report: Callable[[list[Fact]], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
@@ -94,21 +83,21 @@ class SharedGpus:
         self._own = self._folder.register(run.run)
         self._own.write(run)
         self._keeper = Keeper(run.run)
-        self._held: Dict[str, _Holding] = {}
-        self._waiting: List[_Request] = []
+        self._held: dict[str, _Holding] = {}
+        self._waiting: list[_Request] = []
         self._peak, self._peak_at = 0, now()
         self._looked_at = -math.inf
 
-    def names(self, gpus: Iterable[int]) -> List[str]:
+    def names(self, gpus: Iterable[int]) -> list[str]:
         """Return CUDA's names of the GPUs that attempts have, by the daemon's numbers."""
         assigned = self._assigned()
         return [assigned[gpu] for gpu in gpus]
 
-    def _assigned(self) -> Dict[int, str]:
+    def _assigned(self) -> dict[int, str]:
         devices = (item for held in self._held.values() for item in held.devices.items())
         return {gpu: device.name for gpu, device in devices}
 
-    def shown(self, gpus: Sequence[int]) -> List[str]:
+    def shown(self, gpus: Sequence[int]) -> list[str]:
         """Return CUDA's names of GPUs by the daemon's numbers: for those that no attempt has, of
         the device with that number; empty for one that an attempt has under another.
         """
@@ -149,7 +138,7 @@ class SharedGpus:
         if self._waiting:
             self._serve()
 
-    def left(self) -> Optional[List[str]]:
+    def left(self) -> Optional[list[str]]:
         """Return CUDA's names of the GPUs that no other run uses; None if all are such."""
         own = {held.lease for use in self._held.values() for held in use.devices.values()}
         theirs = set(self._folder.leased()) - own
@@ -201,7 +190,7 @@ class SharedGpus:
                 self._hand_over(request, leased)
         self._write_use()
 
-    def _hand_over(self, request: _Request, leased: Dict[Device, int]) -> None:
+    def _hand_over(self, request: _Request, leased: dict[Device, int]) -> None:
         leases = list(leased.values())
         try:
             self._keeper.hold(request.attempt, leases)
@@ -213,9 +202,9 @@ class SharedGpus:
             self._held[request.attempt] = _Holding(assigned, leases, time.time())
             request.answer.set_result(None)
 
-    def _leased(self, gpus: Sequence[int]) -> Optional[Dict[Device, int]]:
+    def _leased(self, gpus: Sequence[int]) -> Optional[dict[Device, int]]:
         for some in self._candidates(gpus):
-            got: Dict[Device, int] = {}
+            got: dict[Device, int] = {}
             for at, device in enumerate(some):
                 lacking = len(gpus) - len(got)
                 if not 0 < lacking <= len(some) - at:
@@ -228,7 +217,7 @@ class SharedGpus:
             free(got.values())
         return None
 
-    def _candidates(self, gpus: Sequence[int]) -> Iterator[List[Device]]:
+    def _candidates(self, gpus: Sequence[int]) -> Iterator[list[Device]]:
         """Yield devices, the best choice first: of the same numbers, aligned neighbours, any."""
         count, every = len(gpus), self._devices
         yield [every[gpu] for gpu in gpus if gpu < len(every)]
@@ -267,7 +256,7 @@ class SharedGpus:
 
 
 def shared(
-    run: RunHere, own: List[Device], was: int, report: Callable[[List[Fact]], None]
+    run: RunHere, own: list[Device], was: int, report: Callable[[list[Fact]], None]
 ) -> Optional[SharedGpus]:
     """Return a machine's GPUs as shared ones; None, and a note, without a place for leases."""
     try:
@@ -278,9 +267,9 @@ def shared(
         return None
 
 
-def shown(held: Dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
+def shown(held: dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
     """Say who has which GPUs, and what to do if it is no run."""
-    names: Dict[str, List[str]] = {}
+    names: dict[str, list[str]] = {}
     for lease, run in held.items():
         who = f"a process that is no run of seerd, and that `fuser -v {folder.path}/*` names,"
         if run is not None:
@@ -291,6 +280,6 @@ def shown(held: Dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
     return "; ".join(parts) or "they are about to be free"
 
 
-def _key(run: Optional[RunHere]) -> Tuple[float, str]:
+def _key(run: Optional[RunHere]) -> tuple[float, str]:
     """Return what tells one run's stay from others, sorted by their arrival."""
     return (0.0, "") if run is None else (run.since, run.run)

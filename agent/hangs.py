@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Optional, Sequence, Set, Tuple
+from typing import Callable, Iterable, Optional, Sequence
 
 from seerd.agent import clock, host, progress_marks
 from seerd.agent.progress_marks import ENDED, SAVING, ProgressMark
@@ -24,7 +24,7 @@ BUSY_BYTES_S = 64 << 10
 """A larger share of a CPU's time, or more bytes read or written per second, is work."""
 TICKS_OF_A_STEP = 2  # the backward pass, and the step itself
 
-Picture = Dict[int, Tuple[int, int, int]]
+Picture = dict[int, tuple[int, int, int]]
 STANDSTILL_LOOK_S = 2.0
 
 
@@ -32,15 +32,15 @@ STANDSTILL_LOOK_S = 2.0
 class Stand:
     """Which local ranks wait for which."""
 
-    late: Tuple[int, ...]  # behind the others; empty: all wait, for ranks elsewhere
-    waiting: Tuple[int, ...]  # waiting for others; empty: none
+    late: tuple[int, ...]  # behind the others; empty: all wait, for ranks elsewhere
+    waiting: tuple[int, ...]  # waiting for others; empty: none
 
 
 @dataclass(frozen=True)
 class Stall:
     """An attempt that stands still on this instance."""
 
-    position: Tuple[int, int]  # of the last rank (units, ticks)
+    position: tuple[int, int]  # of the last rank (units, ticks)
     hung: Optional[ProgressMark]  # of the last late rank; None: all wait for ranks elsewhere
     local: int  # number of the last rank on this instance
     since: float  # since when nothing moves, in the agent's time
@@ -50,15 +50,15 @@ class Stall:
 class HangDetector:
     """Looks at the marks in `folder`; `members` are the attempt's processes."""
 
-    def __init__(self, folder: Path, members: Callable[[], Set[int]], *, spans: bool) -> None:
+    def __init__(self, folder: Path, members: Callable[[], set[int]], *, spans: bool) -> None:
         self._folder = folder
         self._members = members
         self._spans = spans
         self._looked_at = 0.0
         self._picture: Picture = {}
         self._still_since = 0.0
-        self._life: Dict[int, host.Life] = {}
-        self.marks: Dict[int, ProgressMark] = {}  # the newest marks, by local rank
+        self._life: dict[int, host.Life] = {}
+        self.marks: dict[int, ProgressMark] = {}  # the newest marks, by local rank
         self.stall: Optional[Stall] = None  # None: no stall
 
     def look(self, now: float) -> bool:
@@ -107,7 +107,7 @@ class HangDetector:
         stopped = {local for local, mark in self.marks.items() if host.is_stopped(mark.pid)}
         return standing(self.marks, stopped, spans=self._spans)
 
-    def _lives(self, stand: Stand) -> Dict[int, host.Life]:
+    def _lives(self, stand: Stand) -> dict[int, host.Life]:
         members = self._members()
         lives = {local: host.life(self.marks[local].pid, members) for local in stand.late}
         return {local: life for local, life in lives.items() if life is not None}
@@ -122,7 +122,7 @@ class HangDetector:
         )
 
 
-def standing(marks: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) -> Optional[Stand]:
+def standing(marks: dict[int, ProgressMark], stopped: set[int], *, spans: bool) -> Optional[Stand]:
     """Return which ranks wait for which; None: unclear. `stopped`: ranks stopped by a signal."""
     every = list(marks.values())
     if not every or any(mark.peers != len(every) or mark.units == 0 for mark in every):
@@ -145,7 +145,7 @@ def standing(marks: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) 
     return Stand(late, waiting) if spans or (late and waiting) else None
 
 
-def limit_s(marks: Dict[int, ProgressMark]) -> float:
+def limit_s(marks: dict[int, ProgressMark]) -> float:
     """Return how many seconds a rank must have been quiet to count as hung."""
     return max([QUIET_S, *(PATIENCE * mark.longest_s for mark in marks.values())])
 
@@ -170,7 +170,7 @@ def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
     return bool(mark.on_gpu) and mark.units == least[0] and mark.ticks >= least[1] + TICKS_OF_A_STEP
 
 
-def _is_behind(late: Sequence[int], waiting: Sequence[int], marks: Dict[int, ProgressMark]) -> bool:
+def _is_behind(late: Sequence[int], waiting: Sequence[int], marks: dict[int, ProgressMark]) -> bool:
     """Return whether every late rank has come less far than all that wait, or was stopped while it
     waited as far along as the last of them.
     """
@@ -190,8 +190,8 @@ class Standstill:
         self._looked_at = 0.0
         self._since = 0.0
         self._life: Optional[host.Life] = None
-        self._family: Set[int] = set()
-        self._ended: Set[int] = set()
+        self._family: set[int] = set()
+        self._ended: set[int] = set()
         self._written = 0
 
     def look(

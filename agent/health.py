@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence
 
 from seerd.agent import host
 from seerd.agent.arguments import fixed_environment, interpreter_words
@@ -115,7 +115,7 @@ async def check_torch(
     expected: Optional[Expected],
     machine: CheckedMachine,
     job: Job,
-    free: Optional[List[str]] = None,
+    free: Optional[list[str]] = None,
 ) -> None:
     """Check that torch can use the GPUs, once the job's setup is done. `free`: CUDA's names of
     those that nobody else uses, if others use some. If no GPU is expected, torch must only be
@@ -169,7 +169,7 @@ def gpu_problem(listing: str, expected: int) -> str:
     return ""
 
 
-async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> Tuple[int, str, str]:
+async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> tuple[int, str, str]:
     """Run `nvidia-smi`; return exit status, output and last line. Raises as `look` does."""
     env = {**os.environ, host.MARKER: machine.marker}
     status, output, errors = await look("nvidia-smi", argv, env, str(machine.folder), SMI_S)
@@ -179,12 +179,12 @@ async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> Tuple[int, st
 async def look(
     name: str,
     argv: Sequence[str],
-    env: Dict[str, str],
+    env: dict[str, str],
     cwd: str,
     limit_s: float,
     reads_on_s: float = READS_ON_S,
     most_s: float = MOST_S,
-) -> Tuple[int, str, str]:
+) -> tuple[int, str, str]:
     """Run a program that looks at something; return exit status, output and errors. It has
     `limit_s` seconds, and while it reads, `reads_on_s` from each look to the next, up to `most_s`.
     Raises `OSError`; `UnhealthyError` if it is too late.
@@ -216,7 +216,7 @@ async def look(
 
 def last_line(text: str) -> str:
     """Return the last line that is not blank, cut to `SHOWN` characters; empty if there is none."""
-    lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
+    lines: list[str] = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:SHOWN] if lines else ""
 
 
@@ -231,7 +231,7 @@ class Interpreters:
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
-        self._cache: Dict[str, Tuple[str, Dict[str, str]]] = {}
+        self._cache: dict[str, tuple[str, dict[str, str]]] = {}
 
     async def complete(self, job: Job, anew: bool = False) -> Job:
         """Return the job with its interpreter. Raises `ValueError`, `OSError`, `UnhealthyError`."""
@@ -243,7 +243,7 @@ class Interpreters:
         path, changed = self._cache[key]
         return replace(job, python=path, env={**job.env, **changed})
 
-    async def _of(self, job: Job) -> Tuple[str, Dict[str, str]]:
+    async def _of(self, job: Job) -> tuple[str, dict[str, str]]:
         folder = job.python_in or job.source
         words = interpreter_words(job.python, folder)
         if len(words) == 1:
@@ -274,7 +274,7 @@ class Interpreters:
         return path, changed
 
 
-def interpreter_answer(output: str, env: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
+def interpreter_answer(output: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the printed interpreter, and variables that differ from `env`. Raises `ValueError`."""
     path, seen = json.loads((output.strip().splitlines() or [""])[-1])
     changed = {name: value for name, value in seen.items() if env.get(name) != value}
@@ -302,7 +302,7 @@ async def why_held(names: Sequence[str], machine: CheckedMachine) -> str:
         await asyncio.sleep(POLL_S)
 
 
-async def _lines(argv: Sequence[str], machine: CheckedMachine) -> List[List[str]]:
+async def _lines(argv: Sequence[str], machine: CheckedMachine) -> list[list[str]]:
     status, output, message = await ask_smi(argv, machine)
     if status or BROKEN.search(output):
         raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")

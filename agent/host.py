@@ -13,7 +13,7 @@ import sys
 import time
 from itertools import chain
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Callable, Iterable, Iterator, NamedTuple, Optional, Union
 
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 15, 36, 37
 MARKER = "SEERD_ATTEMPT"
@@ -88,7 +88,7 @@ def lists_children() -> bool:
     return sys.platform == "linux" and os.path.exists(f"{PROC}/self/task/{os.getpid()}/children")
 
 
-def adopted() -> List[int]:
+def adopted() -> list[int]:
     """Return our own children, orphans that came to us among them (Linux).
 
     A child that ends while the list is read may hide the next one, so it is read until it is twice
@@ -108,7 +108,7 @@ def newest_adopted() -> Iterator[int]:
     return (pid for pid in reversed(children) if not _has_ended(os.P_PID, pid))
 
 
-def zombies() -> List[int]:
+def zombies() -> list[int]:
     """Return those of our own children that have ended and not been waited for (Linux)."""
     if not _has_ended(os.P_ALL, 0):
         return []
@@ -116,7 +116,7 @@ def zombies() -> List[int]:
     return [pid for pid in children if _has_ended(os.P_PID, pid)]
 
 
-def below(roots: Iterable[int]) -> List[int]:
+def below(roots: Iterable[int]) -> list[int]:
     """Return these processes and all their descendants, each after its parent (Linux)."""
     pids = list(roots)
     for pid in pids:
@@ -159,7 +159,7 @@ def is_our_fork(pid: int) -> bool:
     return _proc_file(pid, "cmdline") == _proc_file(os.getpid(), "cmdline")
 
 
-def members(attempt: str, launcher: int) -> Set[int]:
+def members(attempt: str, launcher: int) -> set[int]:
     """Return the living processes of this attempt, those in an ended launcher's group too."""
     return set(each_member(attempt, launcher))
 
@@ -175,7 +175,7 @@ def each_member(attempt: str, launcher: int) -> Iterator[int]:
     return _others(chain(marked, family))
 
 
-def marked_with(prefix: str) -> Set[int]:
+def marked_with(prefix: str) -> set[int]:
     """Return the processes whose SEERD_ATTEMPT begins with `prefix` (Linux; elsewhere none)."""
     return set(each_marked_with(prefix))
 
@@ -187,7 +187,7 @@ def each_marked_with(prefix: str) -> Iterator[int]:
 
 def each_of_run(run: str) -> Iterator[int]:
     """Yield a run's processes and their descendants; its lease keepers when no other is left."""
-    keepers: List[int] = []
+    keepers: list[int] = []
     is_empty = True
     for pid in each_marked_with(f"{run}/"):
         if attempt_of(pid) == keeper_mark(run):
@@ -203,12 +203,12 @@ def keeper_mark(run: str) -> str:
     return f"{run}//keeper"
 
 
-def values_of(name: str, pids: Set[int]) -> Set[str]:
+def values_of(name: str, pids: set[int]) -> set[str]:
     """Return the values of an environment variable in these processes (Linux; elsewhere none)."""
     return {value for pid in pids for value in _values_in(_proc_file(pid, "environ"), name)}
 
 
-def life(pid: int, among: Set[int]) -> Optional[Life]:
+def life(pid: int, among: set[int]) -> Optional[Life]:
     """Measure a process and its descendants `among` these; None if it is gone (Linux)."""
     if sys.platform != "linux" or pid not in among:
         return None
@@ -266,11 +266,11 @@ def is_stopped(pid: int) -> bool:
 
 def kill(
     find: Callable[[], Iterable[int]],
-    waited_for: Set[int],
+    waited_for: set[int],
     spare_s: float = 10.0,
     looks: int = EMPTY_LOOKS,
     spared: Iterable[int] = (),
-) -> Set[int]:
+) -> set[int]:
     """Send SIGKILL to what `find` finds, at once, until it finds nothing, so many `looks` in a row.
     Process groups of which none is `spared` are killed whole, since a process that forks may be
     faster than any look (fork(2)).
@@ -280,7 +280,7 @@ def kill(
     reaped.
     """
     end = time.monotonic() + spare_s
-    killed: Set[int] = set()
+    killed: set[int] = set()
     if lists_children():
         killed = {p for p in below(waited_for) if p not in waited_for and not is_there(p)}
     kept = {0, *map(group, spared)}
@@ -345,7 +345,7 @@ def _marked(entry: bytes) -> Iterator[int]:
             yield pid
 
 
-def _values_in(environment: bytes, name: str) -> List[str]:
+def _values_in(environment: bytes, name: str) -> list[str]:
     # Split by the name, not by zeros, of which the forks of a warm process show 65,536.
     parts = (b"\0" + environment).split(f"\0{name}=".encode())[1:]
     return [part.partition(b"\0")[0].decode(errors="replace") for part in parts]
@@ -364,7 +364,7 @@ def _has_ended(kind: int, child: int) -> bool:
     return False
 
 
-def _children(pid: int) -> List[int]:
+def _children(pid: int) -> list[int]:
     try:
         threads = os.listdir(f"{PROC}/{pid}/task")
     except OSError:
@@ -372,11 +372,11 @@ def _children(pid: int) -> List[int]:
     return [child for thread in threads for child in _children_of_thread(pid, int(thread))]
 
 
-def _children_of_thread(pid: int, thread: int) -> List[int]:
+def _children_of_thread(pid: int, thread: int) -> list[int]:
     return list(map(int, _proc_file(pid, f"task/{thread}/children").split()))
 
 
-def _stat(pid: int) -> Optional[List[str]]:
+def _stat(pid: int) -> Optional[list[str]]:
     """Return what follows the name in proc_pid_stat(5), the state first; None if it is gone."""
     text = _proc_file(pid, "stat").decode(errors="replace")
     return text.rpartition(")")[2].split() if text else None
@@ -407,7 +407,7 @@ def _moved(pid: int) -> int:
     return 0
 
 
-def _descendants(root: int) -> Set[int]:
+def _descendants(root: int) -> set[int]:
     """Return the process, its group, and all descendants of these, without zombies."""
     if root <= 0:  # the kernel's own threads are in group 0
         return set()
@@ -421,7 +421,7 @@ def _descendants(root: int) -> Set[int]:
     return {pid for pid in family if not table[pid][2]}
 
 
-def _processes() -> Dict[int, Tuple[int, int, bool]]:
+def _processes() -> dict[int, tuple[int, int, bool]]:
     if sys.platform == "linux":
         stats = {pid: stat for pid in _all_pids() if (stat := _stat(pid)) is not None}
         return {pid: (int(s[1]), int(s[2]), s[0] in "ZX") for pid, s in stats.items()}
@@ -431,5 +431,5 @@ def _processes() -> Dict[int, Tuple[int, int, bool]]:
     return {int(pid): (int(up), int(group), s.startswith("Z")) for pid, up, group, s in rows}
 
 
-def _all_pids() -> List[int]:
+def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdecimal()]

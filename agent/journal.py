@@ -12,7 +12,7 @@ import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Set, Tuple, Union
+from typing import Iterable, Optional, Union
 
 from seerd.agent.protocol import (
     FACTS,
@@ -53,15 +53,15 @@ class AgentJournal:
         self._path = path
         self.last = 0  # number of the newest fact; 0: none
         self.prepared: Optional[Prepare] = None  # the last one that succeeded
-        self.noticed: Set[str] = set()  # every `what` that an agent of this folder has reported
+        self.noticed: set[str] = set()  # every `what` that an agent of this folder has reported
         self.share: Optional[int] = None  # GPUs of the last `Shared`; None: there is none
         # facts of attempts that an earlier agent had started and not ended
-        self.open: Dict[Tuple[str, int], List[Fact]] = {}
+        self.open: dict[tuple[str, int], list[Fact]] = {}
         self.acknowledged = 0  # number of the last fact that a daemon has committed; 0: none
-        self._waiting: List[bytes] = []
+        self._waiting: list[bytes] = []
         self._flushed = True
-        self._orders: Dict[str, Order] = {}
-        self._settled: Set[str] = set()
+        self._orders: dict[str, Order] = {}
+        self._settled: set[str] = set()
         messages, good, damage = _read(path) if path.exists() else ([], 0, "")
         if damage:
             log.warning("%s; it is set aside, and an empty one begun", damage)
@@ -101,7 +101,7 @@ class AgentJournal:
         if not self._flushed:
             self._write(b"")
 
-    def lines_after(self, seen: int) -> List[bytes]:
+    def lines_after(self, seen: int) -> list[bytes]:
         """Return the facts with numbers above `seen`, as they are sent."""
         if seen >= self.acknowledged:
             return self._waiting[seen - self.acknowledged :]
@@ -182,7 +182,7 @@ class AgentJournal:
             raise AgentJournalError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
-def facts_after(path: Path, seen: int) -> List[Fact]:
+def facts_after(path: Path, seen: int) -> list[Fact]:
     """Return facts above `seen` of a journal, up to any damage. Raises `OSError`."""
     messages, _, _ = _read(path)
     return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
@@ -199,12 +199,12 @@ def _message(kept: bytes) -> Message:
     return decode(line)
 
 
-def _read(path: Path) -> Tuple[List[Message], int, str]:
+def _read(path: Path) -> tuple[list[Message], int, str]:
     """Return the messages in the file, the bytes that hold them, and what is wrong with the next
     line; nothing is wrong with one that a crash cut short.
     """
     *lines, rest = path.read_bytes().split(b"\n")
-    messages: List[Message] = []
+    messages: list[Message] = []
     good = last = 0
     for number, line in enumerate(lines, 1):
         try:

@@ -12,7 +12,7 @@ import sys
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Iterable, Optional
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
 from seerd.agent.protocol import Job, Node, Start
@@ -67,12 +67,12 @@ class Places:
 class LaunchPlan:
     """How to start one attempt."""
 
-    argv: List[str]
-    env: Dict[str, str]
+    argv: list[str]
+    env: dict[str, str]
     cwd: str
     log: Path  # for the launcher's own output
-    about: Dict[str, Any]  # content of trial.json
-    observer: Optional[List[str]] = None  # command that observes the script; None: it imports seerd
+    about: dict[str, Any]  # content of trial.json
+    observer: Optional[list[str]] = None  # command that observes the script; None: it imports seerd
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class WarmPlan:
 
     python: str
     program: str
-    env: Dict[str, str]  # without what differs between attempts
+    env: dict[str, str]  # without what differs between attempts
     source: str  # the folder that they run in
     script: str
-    modules: List[str]  # imported in any case
+    modules: list[str]  # imported in any case
     learns: bool  # whether it learns what attempts import
 
     @property
@@ -101,7 +101,7 @@ def unpack_library(program: Path, library: Path) -> Path:
     return library
 
 
-def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> Optional[WarmPlan]:
+def warm_plan(job: Job, places: Places, cuda: bool, outside: dict[str, str]) -> Optional[WarmPlan]:
     """Plan the process from which the job's attempts are forked; None: they are not forked."""
     if job.launcher not in ("torchrun", "python") or job.preload == []:
         return None
@@ -128,7 +128,7 @@ def launch_plan(
     run: str,
     places: Places,
     cuda: bool,
-    outside: Dict[str, str],
+    outside: dict[str, str],
     learns: bool = False,
 ) -> LaunchPlan:
     """Plan how to start this attempt.
@@ -150,7 +150,7 @@ def launch_plan(
     )
 
 
-def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> Dict[str, Any]:
+def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> dict[str, Any]:
     """Return the content of trial.json."""
     of_job = ("allocations", "metric", "mode", "smooth", "constraints")
     about = {
@@ -185,7 +185,7 @@ def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> La
     return replace(plan, argv=[*plan.argv, *more], about={**plan.about, "observed": observed})
 
 
-def values_of(start: Start) -> Dict[str, Any]:
+def values_of(start: Start) -> dict[str, Any]:
     """Return the values of names in braces."""
     return {GPUS: _gpus(start), **start.config}
 
@@ -234,7 +234,7 @@ def _is_word(text: str) -> bool:
     return bool(text) and not text.startswith("-") and text.split() == [text]
 
 
-def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
+def _argv(job: Job, start: Start, run: str, places: Places) -> list[str]:
     python = job.python or sys.executable
     if job.launcher == "command":
         return [job.script, *job.args]
@@ -268,11 +268,11 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
 def _env(
     job: Job,
     attempt: str,
-    gpus: List[int],
+    gpus: list[int],
     places: Places,
     cuda: bool,
-    outside: Dict[str, str],
-) -> Dict[str, str]:
+    outside: dict[str, str],
+) -> dict[str, str]:
     cuda_devices = devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")) if cuda else []
     threads = str(job.threads)
     env = {
@@ -300,13 +300,13 @@ def _env(
     return env
 
 
-def devices(gpus: Iterable[int], visible: str) -> List[str]:
+def devices(gpus: Iterable[int], visible: str) -> list[str]:
     """Return CUDA's names of our GPUs: GPU n is the n-th of `visible`, CUDA_VISIBLE_DEVICES."""
     names = [name.strip() for name in visible.split(",") if name.strip()]
     return [names[gpu] if gpu < len(names) else str(gpu) for gpu in gpus]
 
 
-def node_environment(node: Node) -> Dict[str, str]:
+def node_environment(node: Node) -> dict[str, str]:
     """Return the variables that make gloo and NCCL listen at the node's address, not at that of the
     machine's name, which is often its loopback; empty if no interface has it as its first address.
     """

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from operator import ge, gt, le, lt
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Optional
 
 from seerd.agent import KEPT, plainfile
 from seerd.agent.protocol import LARGEST, NAME
@@ -35,10 +35,10 @@ class Manifest:
     name: str  # given by the training side; these names order a trial's checkpoints
     epoch: int  # number of reports when it was saved
     # of the last report, but the run's metric, which may be a mean (`Job`); None: not finite
-    metrics: Dict[str, Optional[float]]
+    metrics: dict[str, Optional[float]]
     sha256: str
     size: int  # bytes
-    versions: Dict[str, str] = field(default_factory=dict)  # of the writer; empty: unknown
+    versions: dict[str, str] = field(default_factory=dict)  # of the writer; empty: unknown
 
     @classmethod
     def read(cls, path: Path) -> "Manifest":
@@ -72,9 +72,9 @@ class Comparison:
 
     metric: str
     mode: str
-    constraints: List[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
 
-    def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
+    def worth(self, metrics: dict[str, Optional[float]]) -> Optional[float]:
         """Return a number that is the larger the better; None if the metric is not finite."""
         value = metrics.get(self.metric)
         return -value if value is not None and self.mode == "min" else value
@@ -87,7 +87,7 @@ class Comparison:
             return None
 
 
-def allows(constraints: List[str], metrics: Dict[str, Optional[float]]) -> bool:
+def allows(constraints: list[str], metrics: dict[str, Optional[float]]) -> bool:
     """Return whether all constraints hold; a missing metric violates none yet."""
     split = (text.split() for text in constraints)
     return all(_holds(metrics[name], *rest) for name, *rest in split if name in metrics)
@@ -97,13 +97,13 @@ def _holds(value: Optional[float], sign: str, limit: str) -> bool:
     return value is not None and HOLDS[sign](value, float(limit))
 
 
-def needed(worths: Dict[str, Optional[float]]) -> Set[str]:
+def needed(worths: dict[str, Optional[float]]) -> set[str]:
     """Return which of these checkpoints (oldest first) stay: the newest `KEPT` and the best."""
     best = best_of(worths)
     return {*list(worths)[-KEPT:], *([] if best is None else [best])}
 
 
-def best_of(worths: Dict[str, Optional[float]]) -> Optional[str]:
+def best_of(worths: dict[str, Optional[float]]) -> Optional[str]:
     """Return the best checkpoint; of equal ones the newest. None: none has a worth."""
     finite = [(worth, place) for place, worth in enumerate(worths.values()) if worth is not None]
     return list(worths)[max(finite)[1]] if finite else None
@@ -126,14 +126,14 @@ def count_of(value: Any) -> int:
     return value
 
 
-def metrics_of(value: Any) -> Dict[str, Optional[float]]:
+def metrics_of(value: Any) -> dict[str, Optional[float]]:
     """Return metrics by name, None: not finite. Raises `ValueError` if no table, or too large."""
     if not isinstance(value, dict) or len(value) > MOST_METRICS:
         raise ValueError("metrics are no table, or too many")
     return {_text(name): _finite(number) for name, number in value.items()}
 
 
-def versions_of(value: Any) -> Dict[str, str]:
+def versions_of(value: Any) -> dict[str, str]:
     """Return versions by name. Raises `ValueError` for no table of texts, or a large one."""
     if not isinstance(value, dict) or len(value) > MOST_VERSIONS:
         raise ValueError("versions are no table, or too many")

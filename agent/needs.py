@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import Dict, List
 
 OF_TORCH = {"torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate"}
 """Packages that need torch."""
@@ -17,9 +16,9 @@ def needs_torch(launcher: str, script: Path) -> bool:
     return any(name.partition(".")[0] in OF_TORCH for name in imports_of(script))
 
 
-def imports_of(script: Path) -> List[str]:
+def imports_of(script: Path) -> list[str]:
     """List what a script and the files beside it import in any case, by their text."""
-    names: Dict[str, None] = {}
+    names: dict[str, None] = {}
     files = [script]
     for file in files:
         for name in (name for node in statements(file) for name in imported_by(node)):
@@ -31,7 +30,7 @@ def imports_of(script: Path) -> List[str]:
     return list(names)
 
 
-def imported_by(node: ast.AST) -> List[str]:
+def imported_by(node: ast.AST) -> list[str]:
     """Return the modules that a statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -40,7 +39,7 @@ def imported_by(node: ast.AST) -> List[str]:
     return []
 
 
-def statements(script: Path) -> List[ast.stmt]:
+def statements(script: Path) -> list[ast.stmt]:
     """Return the statements at a script's top; none if it cannot be read."""
     try:
         return ast.parse(script.read_bytes()).body

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 LIBRARY = "libnvidia-ml.so.1"
 LOOK_S = 2.0
@@ -16,7 +16,7 @@ TELL_S = 30.0
 LEAST = 0.05
 """A smaller change is not reported."""
 
-Shares = List[Optional[float]]
+Shares = list[Optional[float]]
 """Utilisation of each GPU (0 to 1); None: unknown."""
 
 
@@ -29,7 +29,7 @@ class _Rates(ctypes.Structure):
 class Nvml:
     """The GPUs of these names, numbers or UUIDs. Raises `OSError` if NVML does not work."""
 
-    def __init__(self, names: List[str]) -> None:
+    def __init__(self, names: list[str]) -> None:
         self._library = ctypes.CDLL(LIBRARY)
         status = self._library.nvmlInit_v2()
         if status:
@@ -54,14 +54,14 @@ class Nvml:
         return None if status else handle
 
 
-def watch(names: List[str], report: Callable[[Shares], Any]) -> threading.Thread:
+def watch(names: list[str], report: Callable[[Shares], Any]) -> threading.Thread:
     """Call `report` in another thread on each change of use, until it raises `RuntimeError`."""
     thread = threading.Thread(target=_keep_looking, args=(names, report), name="nvml", daemon=True)
     thread.start()
     return thread
 
 
-def _keep_looking(names: List[str], report: Callable[[Shares], Any]) -> None:
+def _keep_looking(names: list[str], report: Callable[[Shares], Any]) -> None:
     try:
         nvml = Nvml(names)
     except (OSError, AttributeError):  # no driver, or one without these functions

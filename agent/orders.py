@@ -18,13 +18,10 @@ from typing import (
     Callable,
     Collection,
     Coroutine,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Optional,
     Sequence,
-    Tuple,
     Union,
 )
 
@@ -146,20 +143,20 @@ class Orders:
         own = cuda_devices(here.gpus, self._visible) if here.cuda else cpu_slots(here.gpus)
         self._own, self.devices = own, [device.name for device in own]
         self._shared: Optional[SharedGpus] = None  # None: the whole machine is ours
-        self._attempts: Dict[str, LocalAttempt] = {}
-        self._ended: Dict[str, int] = {}
+        self._attempts: dict[str, LocalAttempt] = {}
+        self._ended: dict[str, int] = {}
         self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
-        self._warm: Dict[str, WarmStarts] = {}
-        self._learning: Dict[str, List[Path]] = {}
+        self._warm: dict[str, WarmStarts] = {}
+        self._learning: dict[str, list[Path]] = {}
         self._interpreters = Interpreters(here.machine.marker)
         self._reaper = Reaper()
         self._crowding = Crowding()
         self._counts = False
 
     @property
-    def attempts(self) -> List[str]:
+    def attempts(self) -> list[str]:
         """Attempts that run or are about to, as "trial/attempt"."""
         return sorted(self._attempts)
 
@@ -201,7 +198,7 @@ class Orders:
                 attempt.stop("asked", order.kill_at(clock.now()))
 
     @property
-    def asks(self) -> List[Ask]:
+    def asks(self) -> list[Ask]:
         """Questions to the daemon that wait for an answer."""
         return self._urls.asks
 
@@ -258,7 +255,7 @@ class Orders:
         for attempt in attempts:
             await attempt.done.wait()
 
-    async def end_others(self, holds: Collection[str]) -> List[str]:
+    async def end_others(self, holds: Collection[str]) -> list[str]:
         """Kill every attempt that is not among these, and wait at most `OTHERS_S` seconds for their
         ends.
 
@@ -337,13 +334,13 @@ class Orders:
         at = clock.now() if since is None else since
         self._report([Noticed(0, at, "cold", None, why)])
 
-    def by_number(self, shares: Sequence[Optional[float]]) -> List[Optional[float]]:
+    def by_number(self, shares: Sequence[Optional[float]]) -> list[Optional[float]]:
         """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
         share_of, gpus = dict(zip(self.devices, shares)), range(self._here.gpus)
         shown = self._names(gpus) if self._shared is None else self._shared.shown(gpus)
         return [share_of.get(name) for name in shown]
 
-    def _names(self, gpus: Iterable[int]) -> List[str]:
+    def _names(self, gpus: Iterable[int]) -> list[str]:
         """Return CUDA's names of GPUs by the daemon's numbers; if shared, of those in use alone."""
         return devices(gpus, self._visible) if self._shared is None else self._shared.names(gpus)
 
@@ -428,7 +425,7 @@ def _placed(
     places: Places,
     name: Optional[str],
     is_stopped: Callable[[], bool],
-) -> Tuple[LaunchPlan, workplace.Laid]:
+) -> tuple[LaunchPlan, workplace.Laid]:
     """Lay out the folder in which the script runs, and for one that does not import seerd put the
     checkpoint `name` at its place; return how it is started, and what was laid out.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import List, Optional, Tuple
+from typing import Optional
 
 NUMBER_PLACE = "{number}"
 _DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -33,7 +33,7 @@ class NumberPattern:
         self.groups = self._pattern.groups  # number of groups that can hold the number
         self._wider = None if NUMBER_PLACE in pattern else _wider(pattern)
 
-    def read(self, line: str) -> Optional[Tuple[float, str]]:
+    def read(self, line: str) -> Optional[tuple[float, str]]:
         """Return the first number, and the longer text that it begins, if any; None: no number."""
         line = line.replace(MINUS, "-")
         number = _first(self._pattern, line)
@@ -48,7 +48,7 @@ class NumberPattern:
         return float(number[1].partition("(")[0]), number[2]
 
 
-def _first(pattern: re.Pattern[str], line: str) -> Optional[Tuple[int, str, str]]:
+def _first(pattern: re.Pattern[str], line: str) -> Optional[tuple[int, str, str]]:
     """Return a group's number: its place, its text, and the text that it only begins."""
     match = pattern.search(line)
     if match is None:
@@ -74,7 +74,7 @@ def _is_meant(number: str, narrow: re.Pattern[str]) -> bool:
     return bare[0] in "nNiI" or "e" in bare.lower() or narrow.fullmatch(bare) is not None
 
 
-def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
+def _wider(pattern: str) -> Optional[tuple[re.Pattern[str], re.Pattern[str]]]:
     """Widen a group for plain numbers to any number; return it and the group, if there is one."""
     for begin, end in _groups(pattern):
         with contextlib.suppress(re.error):
@@ -87,8 +87,8 @@ def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
     return None
 
 
-def _groups(pattern: str) -> List[Tuple[int, int]]:
-    opened: List[Optional[int]] = []
+def _groups(pattern: str) -> list[tuple[int, int]]:
+    opened: list[Optional[int]] = []
     groups = []
     for part in PARTS.finditer(pattern):
         if part[0][0] == "(":

@@ -8,7 +8,7 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO, Optional, Tuple
+from typing import Any, BinaryIO, Optional
 
 BLOCK = 1 << 20
 
@@ -55,7 +55,7 @@ def read(path: Path, start: int, most: int) -> bytes:
         return file.read(most)
 
 
-def copied(source: Any, to: Optional[BinaryIO] = None, most: int = 1 << 62) -> Tuple[int, str]:
+def copied(source: Any, to: Optional[BinaryIO] = None, most: int = 1 << 62) -> tuple[int, str]:
     """Copy what a file has, at most `most` bytes; return how many there were, and their SHA-256."""
     digest, size = hashlib.sha256(), 0
     while size < most and (block := source.read(min(BLOCK, most - size))):

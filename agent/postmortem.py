@@ -8,7 +8,7 @@ import re
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional, Set
+from typing import Optional
 
 from seerd.agent import plainfile
 
@@ -34,7 +34,7 @@ class Findings:
     """What the logs of one node show of the guilty rank."""
 
     rank: Optional[int] = None  # among all ranks of the attempt; None: unknown
-    tail: List[str] = field(default_factory=list)  # last lines of its log, or of the launcher's
+    tail: list[str] = field(default_factory=list)  # last lines of its log, or of the launcher's
     silent: Optional[float] = None  # since when it has written nothing, in seconds since 1970
     signal: Optional[int] = None  # that killed it
     waited_s: Optional[float] = None  # seconds that others had waited for it, if it hung
@@ -82,7 +82,7 @@ def error_in(logs: Path) -> str:
     return text if FRAME in text else ""
 
 
-def name_own_module(tail: List[str], source: Path) -> None:
+def name_own_module(tail: list[str], source: Path) -> None:
     """Add a line to the last lines of a script that did not find a module of its own source."""
     missing = MISSING.search("\n".join(tail))
     if missing is not None and any((source / (missing[1] + end)).exists() for end in ("", ".py")):
@@ -108,16 +108,16 @@ def error_bytes(logs: Path, local: int) -> int:
     return sum(path.stat().st_size for path in _logs(logs, local) if path.name == "stderr.log")
 
 
-def ranks(logs: Path) -> Set[int]:
+def ranks(logs: Path) -> set[int]:
     """Return the local ranks that have been started on this node."""
     return {int(path.name) for path in logs.glob("*/attempt_*/*") if path.name.isdecimal()}
 
 
-def _last_words(logs: Path, local: int) -> List[str]:
+def _last_words(logs: Path, local: int) -> list[str]:
     return next(filter(None, map(_tail, _logs(logs, local))), _tail(logs / "launcher.log"))
 
 
-def _logs(logs: Path, local: int) -> List[Path]:
+def _logs(logs: Path, local: int) -> list[Path]:
     names = ("stderr.log", "stdout.log")
     return [path for name in names for path in logs.glob(f"*/attempt_*/{local}/{name}")]
 
@@ -129,7 +129,7 @@ def _changed(path: Path) -> int:
         return 0
 
 
-def _tail(path: Path) -> List[str]:
+def _tail(path: Path) -> list[str]:
     return _end(path, TAIL_BYTES).splitlines()[-TAIL_LINES:]
 
 

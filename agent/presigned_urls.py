@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Set, Tuple, Union
+from typing import Callable, Optional, Union
 
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 
@@ -26,9 +26,9 @@ class PresignedUrls:
         self._changed = threading.Condition()
         self._grant: Optional[Grant] = None
         self._refused: Optional[Grant] = None
-        self._sources: Dict[str, Slot] = {}
-        self._full: Set[str] = set()
-        self._tried: Dict[str, int] = {}
+        self._sources: dict[str, Slot] = {}
+        self._full: set[str] = set()
+        self._tried: dict[str, int] = {}
         self._last = False
         self._closed = False
         self.asked: Optional[Ask] = None  # the question that waits for an answer
@@ -121,7 +121,7 @@ class PresignedUrlsByAttempt:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._urls: Dict[Tuple[str, int], PresignedUrls] = {}
+        self._urls: dict[tuple[str, int], PresignedUrls] = {}
 
     def of(self, trial: str, attempt: int) -> PresignedUrls:
         """Return what this attempt may put and get, now and later."""
@@ -140,6 +140,6 @@ class PresignedUrlsByAttempt:
             self._urls.pop(key).close()
 
     @property
-    def asks(self) -> List[Ask]:
+    def asks(self) -> list[Ask]:
         """Questions without an answer yet; they are asked again on a new connection."""
         return [urls.asked for urls in self._urls.values() if urls.asked is not None]

@@ -10,7 +10,7 @@ import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Optional
 
 from seerd.agent import plainfile
 
@@ -41,7 +41,7 @@ class ProgressMark:
     reduced_s: float  # seconds REDUCING
 
     @property
-    def position(self) -> Tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """How far it has come, comparable between ranks."""
         return self.units, self.ticks
 
@@ -51,9 +51,9 @@ class ProgressMark:
         return self.doing in (WAITING, REDUCING)
 
 
-def read(folder: Path) -> Dict[int, ProgressMark]:
+def read(folder: Path) -> dict[int, ProgressMark]:
     """Read the marks in this folder, by local rank, up to the first that is missing."""
-    marks: Dict[int, ProgressMark] = {}
+    marks: dict[int, ProgressMark] = {}
     with contextlib.suppress(OSError):
         for local in range(MOST_RANKS):
             mark = _parsed(plainfile.read(folder / str(local), 0, MARK.size))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Dict, List, Optional, Tuple, Type, Union, get_args
+from typing import Any, ClassVar, Optional, Union, get_args
 
 VERSION = 11
 MAX_LINE = 1 << 20
@@ -47,18 +47,18 @@ class Hello(_Message):
     seen: int  # number of the last committed fact; 0: none
     # attempts on this instance ("trial/attempt"); all others are killed before the answer; None:
     # none is killed
-    holds: Optional[List[str]] = None
+    holds: Optional[list[str]] = None
 
 
 @dataclass(frozen=True)
 class ObservedScript:
     """How a script that does not import seerd is observed."""
 
-    report: Dict[str, str]  # per metric a regular expression whose first group is the value
+    report: dict[str, str]  # per metric a regular expression whose first group is the value
     # file or folder that it saves to, relative to its working folder, as a glob; empty: none
     checkpoint: str = ""
     # arguments to go on from a checkpoint, whose path takes the place of `{checkpoint}`
-    resume: List[str] = field(default_factory=list)
+    resume: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -69,31 +69,31 @@ class Job:
     # folder unless it is absolute
     source: str
     script: str  # `script`, `args`, `launcher`, `python`, `env` and `setup`: as in `[train]`
-    args: List[str]
+    args: list[str]
     launcher: str
     python: str  # a path, a name on PATH, or a command that enters an environment
-    env: Dict[str, str]  # relative entries of its PYTHONPATH are in `source`
-    setup: List[str]
+    env: dict[str, str]  # relative entries of its PYTHONPATH are in `source`
+    setup: list[str]
     store: str  # directory for checkpoints, one folder per trial; empty: `Grant`s say where
     metric: str  # name of the metric that trials report
     mode: str  # "max" or "min"
-    allocations: List[int]  # numbers of GPUs that a trial of this run may get
+    allocations: list[int]  # numbers of GPUs that a trial of this run may get
     threads: int  # CPU threads of each rank; 0: this machine's cores shared among its GPUs
     checkpoint_every_s: float  # seconds from one checkpoint to the next
     max_reports: Optional[int] = None  # reports of a full training; None: unknown
     smooth: int = 1  # checkpoints are compared by the mean of so many last reports
     # modules that are imported before trials start; None: learned; empty: trials start cold
-    preload: Optional[List[str]] = None
+    preload: Optional[list[str]] = None
     # further conditions on the best model: "metric < number", with "<", "<=", ">" or ">="
-    constraints: List[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
     # hyperparameters whose values replace their names in braces in `args`, `env` and `fill`
-    names: List[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     observed: Optional[ObservedScript] = None  # None: the script imports seerd
     id: str = ""  # which of the jobs of the run; empty: the run is one job
     # large files of the source that each attempt gets a copy of, as it probably writes to them
-    own: List[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
     # files of the source in which names in braces are filled for each attempt
-    fill: List[str] = field(default_factory=list)
+    fill: list[str] = field(default_factory=list)
     # folder that a `python` outside `source` is relative to, and that a command is run in; empty:
     # `source`
     python_in: str = ""
@@ -119,7 +119,7 @@ class Prepare(_Message):
     id: str
     job: Job
     expected: Optional[Expected] = None
-    jobs: List[Job] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
 
     def job_of(self, trial: str) -> Optional[Job]:
         """Return the job of a trial, whose id is the trial's prefix; None if there is none."""
@@ -145,10 +145,10 @@ class Start(_Message):
     id: str
     trial: str
     attempt: int
-    gpus: List[int]  # indices of CUDA devices or CPU slots
-    config: Dict[str, Any]  # hyperparameters
+    gpus: list[int]  # indices of CUDA devices or CPU slots
+    config: dict[str, Any]  # hyperparameters
     seed: int
-    checkpoints: List[str]  # names in the store that it may restore, newest first
+    checkpoints: list[str]  # names in the store that it may restore, newest first
     node: Optional[Node] = None  # this instance's part, if the attempt spans several
 
 
@@ -198,8 +198,8 @@ class Grant(_Message):
 
     trial: str
     attempt: int
-    puts: List[Slot]  # places of its next checkpoints, in this order
-    gets: List[Slot]  # checkpoints that it may restore
+    puts: list[Slot]  # places of its next checkpoints, in this order
+    gets: list[Slot]  # checkpoints that it may restore
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Parts(_Message):
     attempt: int
     name: str
     part_size: int  # bytes of each part but the last
-    urls: List[str]  # where to PUT each part; empty: put it in one piece
+    urls: list[str]  # where to PUT each part; empty: put it in one piece
     complete_url: str  # where to POST the list of parts
     abort_url: str  # where to DELETE the parts
 
@@ -229,7 +229,7 @@ class Downloads(_Message):
     """Data that the next `Prepare` fetches."""
 
     first: bool  # whether a new list begins
-    items: List[Download]
+    items: list[Download]
 
 
 @dataclass(frozen=True)
@@ -258,12 +258,12 @@ class Welcome(_Message):
     gpus: int  # number of GPUs or CPU slots
     last: int  # number of the newest fact; 0: none
     now: float  # the agent's time
-    attempts: List[str]  # running attempts, as "trial/attempt"
+    attempts: list[str]  # running attempts, as "trial/attempt"
     boot: str  # changes when the machine boots (Linux: its boot id; elsewhere empty)
     wall: Optional[float] = None  # wall clock, seconds since 1970; None: `now` is
     answers: bool = False  # whether it answers each `Renew` with `Alive`
     acked: int = 0  # number of the last acknowledged fact; 0: none
-    ended: List[str] = field(default_factory=list)  # killed since they are not in `Hello.holds`
+    ended: list[str] = field(default_factory=list)  # killed since they are not in `Hello.holds`
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ class Reported(_FactOfAttempt):
     """The trial has called `report()`."""
 
     epoch: int  # number of reports so far
-    metrics: Dict[str, Optional[float]]  # None: not a finite number
+    metrics: dict[str, Optional[float]]  # None: not a finite number
     unit_s: float  # longest recent time between calls of `running()`: how late a stop is noticed
     line: str = ""  # the output that an attempt's first report was read from, if it was
 
@@ -344,7 +344,7 @@ class Checkpointed(_FactOfAttempt):
 
     name: str
     epoch: int  # number of reports when it was saved
-    metrics: Dict[str, Optional[float]]  # of the last report
+    metrics: dict[str, Optional[float]]  # of the last report
     sha256: str
     size: int  # bytes
     save_s: float  # seconds to save and store it
@@ -360,7 +360,7 @@ class Exited(_FactOfAttempt):
     cause: str
     code: Optional[int]  # exit status of the launcher, negative for a signal; None: unknown
     rank: Optional[int] = None  # the guilty rank of a crash; None: unknown
-    tail: List[str] = field(default_factory=list)  # last lines of that rank's log
+    tail: list[str] = field(default_factory=list)  # last lines of that rank's log
     # since when that rank has written nothing; of several nodes, the earliest has the guilty rank
     silent: Optional[float] = None
     signal: Optional[int] = None  # that killed that rank
@@ -403,8 +403,8 @@ class Waited(_FactOfAttempt):
     """How much ranks have waited for others, if it is much or several instances take part."""
 
     over_s: float  # length of the measurement
-    ranks: List[int]  # numbers among all ranks of the attempt
-    shares: List[float]  # of that time that each rank has waited, 0 to 1
+    ranks: list[int]  # numbers among all ranks of the attempt
+    shares: list[float]  # of that time that each rank has waited, 0 to 1
 
 
 @dataclass(frozen=True)
@@ -422,7 +422,7 @@ class Noticed(_Fact):
 class Computed(_Fact):
     """Recent utilisation of this instance's GPUs. Sent on change, at most twice a minute."""
 
-    shares: List[Optional[float]]  # of each GPU, 0 to 1; None: unknown
+    shares: list[Optional[float]]  # of each GPU, 0 to 1; None: unknown
 
 
 @dataclass(frozen=True)
@@ -455,4 +455,4 @@ Fact = Union[
 ]
 Message = Union[Order, Welcome, Alive, Ask, Fact]
 
-FACTS: Tuple[Type[Fact], ...] = get_args(Fact)
+FACTS: tuple[type[Fact], ...] = get_args(Fact)

@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Dict, Iterable, List, NamedTuple, Set
+from typing import BinaryIO, Iterable, NamedTuple
 
 from seerd.agent import plainfile
 
@@ -33,10 +33,10 @@ class FileEntry(NamedTuple):
     executable: bool
 
 
-def checked(entries: List[FileEntry]) -> List[FileEntry]:
+def checked(entries: list[FileEntry]) -> list[FileEntry]:
     """Return the entries if each lies inside the folder, in no other's way. Raises `PushError`."""
-    files: Set[str] = {entry.path for entry in entries}
-    folders: Set[str] = set()
+    files: set[str] = {entry.path for entry in entries}
+    folders: set[str] = set()
     for entry in entries:
         parts = entry.path.split("/")
         if "\0" in entry.path or any(part in ("", ".", "..") for part in parts):
@@ -55,7 +55,7 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def missing(self, entries: Iterable[FileEntry]) -> List[str]:
+    def missing(self, entries: Iterable[FileEntry]) -> list[str]:
         """Return the checksums of files that are not here, each once, in the entries' order."""
         wanted = dict.fromkeys(entry.sha256 for entry in entries)
         return [sha256 for sha256 in wanted if not self._has(sha256)]
@@ -107,7 +107,7 @@ class Cache:
         return present == sha256
 
 
-def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
+def build(cache: Cache, entries: list[FileEntry], to: Path) -> None:
     """Replace the folder `to` by one with exactly these files. Raises `PushError`."""
     new, old = to.with_name(f".{to.name}.new"), to.with_name(f".{to.name}.old")
     for left in (new, old):
@@ -125,7 +125,7 @@ class Contents(NamedTuple):
     """What a folder that was received has."""
 
     tree: str  # checksum of all of it, as its sender computes it; empty: something is lacking
-    parts: Dict[str, str]  # checksum of the files in each of its folders; "": of those in none
+    parts: dict[str, str]  # checksum of the files in each of its folders; "": of those in none
 
 
 class Received:
@@ -142,13 +142,13 @@ class Received:
                 return Contents(**json.loads(self._mark.read_text()))
         return Contents("", {})
 
-    def become(self, tree: str, entries: List[FileEntry], cache: Cache) -> None:
+    def become(self, tree: str, entries: list[FileEntry], cache: Cache) -> None:
         """Get exactly these files, if the folder is new; else replace only those of its folders
         whose files differ, and remove none: trials may run in them.
 
         Raises `PushError` if a file has changed in the cache.
         """
-        wanted: Dict[str, List[FileEntry]] = {}
+        wanted: dict[str, list[FileEntry]] = {}
         for entry in entries:
             part = entry.path.rpartition("/")[0].partition("/")[0]
             wanted.setdefault(part, []).append(entry)

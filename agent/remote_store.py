@@ -15,7 +15,7 @@ import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple, Union
+from typing import Optional, Union
 
 from seerd.agent import plainfile
 from seerd.agent.manifest import LARGEST_MANIFEST, CheckpointError, Manifest, small_file
@@ -73,7 +73,7 @@ class RemoteStore:
         self._wires.cut()
         self._urls.close()
 
-    def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
+    def put(self, local: Path, name: str) -> tuple[str, Manifest]:
         """Put a checkpoint; return its name there. Raises `CheckpointError`, `NotNowError`."""
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
@@ -98,7 +98,7 @@ class RemoteStore:
         self._urls.is_full(slot)
         return slot.name, manifest
 
-    def fetch(self, local: Path, names: List[str]) -> Optional[str]:
+    def fetch(self, local: Path, names: list[str]) -> Optional[str]:
         """Fetch the newest good one of these checkpoints (names in the store, newest first) into
         the folder `local`, and remove all others there; return its name in `local`, None if there
         is none.
@@ -142,7 +142,7 @@ class RemoteStore:
             write_named(local / f"{manifest.name}.json", raw)
         return manifest.name
 
-    def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
+    def _manifest(self, name: str, until: float) -> tuple[Slot, bytes]:
         while True:
             slot = self._urls.source(name, until)
             if slot is None:
@@ -195,7 +195,7 @@ def _in_parts(wires: Wires, parts: Parts, whole: Piece) -> None:
     pieces = pieces_of(whole, parts.part_size)
     if len(pieces) != len(parts.urls):
         raise WebError(f"{len(pieces)} parts are to be put in {len(parts.urls)} places", 400)
-    tags: Dict[int, str] = {}
+    tags: dict[int, str] = {}
 
     def put(number: int) -> None:
         tags[number] = wires.insist(lambda: wires.put(parts.urls[number], pieces[number]))
@@ -204,7 +204,7 @@ def _in_parts(wires: Wires, parts: Parts, whole: Piece) -> None:
     _complete(wires, parts, [tags[number] for number in range(len(pieces))])
 
 
-def pieces_of(whole: Piece, size: int) -> List[Piece]:
+def pieces_of(whole: Piece, size: int) -> list[Piece]:
     """Split the bytes into pieces of `size` bytes, the last one smaller. Raises `WebError`."""
     if size <= 0:
         raise WebError("parts have a size", 400)
@@ -214,7 +214,7 @@ def pieces_of(whole: Piece, size: int) -> List[Piece]:
     ]
 
 
-def _complete(wires: Wires, parts: Parts, tags: List[str]) -> None:
+def _complete(wires: Wires, parts: Parts, tags: list[str]) -> None:
     if not all(map(PLAIN_ETAG.fullmatch, tags)):
         raise WebError("the store gave a part no ETag", 400)
     listed = "".join(

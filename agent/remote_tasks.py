@@ -16,7 +16,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Set, Tuple
+from typing import Any, BinaryIO, Callable, Iterator
 
 from seerd.agent import host, plainfile
 from seerd.agent.gpu_leases import LeaseFolderError, report
@@ -36,10 +36,10 @@ MOST = 8 << 20
 SETTLED_S = 1.0
 """A log written fewer seconds ago is read again the next time: file times are coarse."""
 KEPT = {"agent.log", "agent.out", "setup.log"}
-Say = Callable[[Dict[str, Any]], None]
+Say = Callable[[dict[str, Any]], None]
 
 
-def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
+def carry_out(task: dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
     """Do the task; the last answer is `done`, or `failed` with the reason. `program`: the zip."""
     home = Path.home()
     folder = home / ".seerd" / task["run"]
@@ -68,8 +68,8 @@ class EndError(Exception):
 
 
 def _begin(
-    task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say
-) -> Dict[str, Any]:
+    task: dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say
+) -> dict[str, Any]:
     """Start an agent with its source; return socket, received bytes, and whether it is new."""
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
     return sum(size[sha256] for sha256 in missing)
 
 
-def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
+def _ensure_agent(task: dict[str, Any], program: Path) -> bool:
     """Wait for an agent, started if need be; return whether it was. Raises `EndError`."""
     started = None if _locked() else _spawn(task, program)
     end = time.monotonic() + START_S
@@ -121,7 +121,7 @@ def _place(program: Path) -> None:
         os.replace("agent.pyz.part", here)
 
 
-def _spawn(task: Dict[str, Any], program: Path) -> "subprocess.Popen[bytes]":
+def _spawn(task: dict[str, Any], program: Path) -> "subprocess.Popen[bytes]":
     """Start the agent, in a session that survives the connection."""
     _place(program)  # all files are there before: an agent without room for them could not say so
     unpack_library(program, Path(LIBRARY))
@@ -136,12 +136,12 @@ def _spawn(task: Dict[str, Any], program: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def _shape(task: Dict[str, Any]) -> List[str]:
+def _shape(task: dict[str, Any]) -> list[str]:
     """Return the options for GPUs: those of the task, else of the agent before, else the usual."""
     kept = Path("shape.json")
     if task["shape"] is not None:
         kept.write_text(json.dumps(task["shape"]))
-    shape: List[str] = json.loads(kept.read_text()) if kept.is_file() else task["usual_shape"]
+    shape: list[str] = json.loads(kept.read_text()) if kept.is_file() else task["usual_shape"]
     return shape
 
 
@@ -177,7 +177,7 @@ def _tail() -> str:
 # ---------------------------------------------------------------- end
 
 
-def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
+def _end(run: str, folder: Path, patience_s: float) -> dict[str, Any]:
     """End the run's agent and its processes, and leave the logs. Raises `EndError`."""
 
     def shut_down() -> None:
@@ -194,7 +194,7 @@ def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
     return {}
 
 
-def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
+def _end_foreign(run: str, folder: Path, grace_s: float) -> dict[str, Any]:
     """End an agent that does not speak with its daemon, softly. Raises `EndError`."""
 
     def terminate() -> None:
@@ -218,14 +218,14 @@ def _end_agent(run: str, folder: Path, ask: Callable[[], None], patience_s: floa
 
 def _kill_agent(run: str) -> None:
     agents = _agent()
-    members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
+    members: set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if host.is_there(pid)}, set())
     if not _comes_true(lambda: not _locked()):
         what = "does not end; kill the process that `fuser agent.lock` names"
         raise EndError(f"the agent in {Path.cwd()} {what}")
 
 
-def _agent() -> Set[int]:
+def _agent() -> set[int]:
     """Return the id of the process that holds the lock; empty if there is none or it is unknown."""
     try:
         return {int(Path("agent.pid").read_text())} if _locked() else set()
@@ -257,7 +257,7 @@ def _keep_logs(folder: Path) -> None:
 # ---------------------------------------------------------------- left
 
 
-def _left(run: str, folder: Path) -> List[str]:
+def _left(run: str, folder: Path) -> list[str]:
     lines = [
         f"process {pid} of {run}: {_command(pid)}" for pid in sorted(host.marked_with(f"{run}/"))
     ]
@@ -279,7 +279,7 @@ def _command(pid: int) -> str:
 # ---------------------------------------------------------------- printed
 
 
-def printed(folder: Path, after: float) -> Dict[str, Any]:
+def printed(folder: Path, after: float) -> dict[str, Any]:
     """Return the ends of the logs below `folder` that were written to later than `after`.
 
     logs   by path below `folder`, oldest first: the end of the log, zlib in base64
@@ -289,7 +289,7 @@ def printed(folder: Path, after: float) -> Dict[str, Any]:
     All times are file times, in seconds since 1970.
     """
     changed = sorted((at, path) for path, at in _logs(folder) if at > after)
-    logs: Dict[str, str] = {}
+    logs: dict[str, str] = {}
     until, left = after, MOST
     for at, path in changed:
         if left < MOST_OF_ONE:
@@ -302,7 +302,7 @@ def printed(folder: Path, after: float) -> Dict[str, Any]:
     return {"logs": logs, "until": until, "more": False}
 
 
-def _logs(folder: Path) -> Iterator[Tuple[Path, float]]:
+def _logs(folder: Path) -> Iterator[tuple[Path, float]]:
     for trial in _folders(folder / "trials"):
         for attempt in _folders(trial):
             logs = attempt / "logs"
@@ -315,7 +315,7 @@ def _logs(folder: Path) -> Iterator[Tuple[Path, float]]:
                             yield path, about.st_mtime
 
 
-def _folders(top: Path) -> List[Path]:
+def _folders(top: Path) -> list[Path]:
     try:
         return [path for path in top.iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError:

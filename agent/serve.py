@@ -13,7 +13,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Coroutine, List, Optional, Set
+from typing import Any, Coroutine, Optional
 
 from seerd.agent import clock, host, spot
 from seerd.agent.journal import AgentJournal, AgentJournalError
@@ -95,12 +95,12 @@ class Agent:
         self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._report, self._beside, self._ask)
         self._ends_at: Optional[float] = None
-        self._tasks: Set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
         self._spot = spot
         self._doomed = False
         self._alone_since = self._shown_at = time.monotonic()
-        self._computed: List[Optional[float]] = []
+        self._computed: list[Optional[float]] = []
         self._forsaken = False
         self._ending = False
         self._ended = asyncio.Event()
@@ -186,7 +186,7 @@ class Agent:
             self._ends_at = wall
             self._orders.expect_end(at)
 
-    def _report(self, facts: List[Fact]) -> None:
+    def _report(self, facts: list[Fact]) -> None:
         """Keep and send facts."""
         if not facts:
             return
@@ -226,7 +226,7 @@ class Agent:
     async def _report_soon(self, fact: Fact) -> None:
         self._report([fact])
 
-    def _report_use(self, shares: List[Optional[float]]) -> None:
+    def _report_use(self, shares: list[Optional[float]]) -> None:
         ours = self._orders.by_number(shares)
         if not self._ended.is_set() and ours != self._computed:
             self._computed = ours

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable
 
 from seerd.agent import clock, host
 from seerd.agent.arguments import fixed_environment
@@ -61,7 +61,7 @@ async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, flo
     return ""
 
 
-def _tail(path: Path, begins: int) -> List[str]:
+def _tail(path: Path, begins: int) -> list[str]:
     with open(path, "rb") as file:
         file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
         return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]

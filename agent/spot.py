@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Optional
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -45,7 +45,7 @@ class Metadata:
         self._token = ""
         self._token_ends = 0.0
 
-    def look(self) -> List[Notice]:
+    def look(self) -> list[Notice]:
         """Return the notices; none if the service does not answer as it should."""
         action, advice = self._object(ACTION), self._object(REBALANCE)
         notices = []
@@ -55,7 +55,7 @@ class Metadata:
             notices.append(Notice("rebalance"))
         return notices
 
-    def _object(self, path: str) -> Dict[str, Any]:
+    def _object(self, path: str) -> dict[str, Any]:
         try:
             answer = json.loads(self._get(path))
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
@@ -74,7 +74,7 @@ class Metadata:
                 self._token_ends = 0.0
             raise
 
-    def _ask(self, method: str, path: str, headers: Dict[str, str]) -> bytes:
+    def _ask(self, method: str, path: str, headers: dict[str, str]) -> bytes:
         request = Request(self._url + path, headers=headers, method=method)  # noqa: S310 (of our env)
         with WITHOUT_PROXY.open(request, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(LONGEST)
@@ -89,7 +89,7 @@ def watch(report: Callable[[Notice], Any]) -> None:
 
 def _keep_asking(url: str, report: Callable[[Notice], Any]) -> None:
     metadata = Metadata(url)
-    reported: Set[str] = set()
+    reported: set[str] = set()
     while True:
         for notice in metadata.look():
             if notice.what not in reported:

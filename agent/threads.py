@@ -10,17 +10,7 @@ import errno
 import threading
 from collections import deque
 from pathlib import Path
-from typing import (
-    Any,
-    Awaitable,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Sequence,
-    TypeVar,
-)
+from typing import Any, Awaitable, Callable, Iterable, Iterator, Sequence, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,7 +36,7 @@ async def in_thread_or_here(work: Callable[..., Result], *args: Any) -> Result:
 
 
 async def spawned(
-    argv: Sequence[str], env: Dict[str, str], cwd: str, log: Path, pass_fds: Sequence[int] = ()
+    argv: Sequence[str], env: dict[str, str], cwd: str, log: Path, pass_fds: Sequence[int] = ()
 ) -> asyncio.subprocess.Process:
     """Start a program, in a session of its own, which writes at the end of a log. Raises `OSError`
     also if no thread can be started that waits for it.
@@ -101,7 +91,7 @@ def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) 
     started. After a failure nothing new is begun; the first is raised when all threads have ended.
     """
     waiting = deque(items)
-    failures: List[BaseException] = []
+    failures: list[BaseException] = []
 
     def serve() -> None:
         while not failures:
@@ -114,7 +104,7 @@ def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) 
             except BaseException as error:  # noqa: BLE001 (it is raised below)
                 failures.append(error)
 
-    crew: List[threading.Thread] = []
+    crew: list[threading.Thread] = []
     with contextlib.suppress(RuntimeError):
         for _ in range(min(threads, len(waiting))):
             thread = threading.Thread(target=serve, daemon=True)

@@ -13,7 +13,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Optional
 
 from seerd.agent.copying import copy_file
 from seerd.agent.manifest import (
@@ -53,7 +53,7 @@ class Directory:
         """Return whether it has not just failed."""
         return time.monotonic() >= self.again_at
 
-    def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
+    def put(self, local: Path, name: str) -> tuple[str, Manifest]:
         """Put a checkpoint of the folder `local` into the directory, where only those that are
         `needed` stay; return its name there. Raises `CheckpointError`, which is a `NotNowError` if
         the directory cannot be written or no time is left.
@@ -73,7 +73,7 @@ class Directory:
             log.warning(why, self.folder, error.strerror)
         return name, manifest
 
-    def fetch(self, local: Path, names: List[str]) -> Optional[str]:
+    def fetch(self, local: Path, names: list[str]) -> Optional[str]:
         """Fetch the newest good one of these checkpoints (newest first) into the folder `local`,
         and remove all others there; return its name, None if there is none. Raises `OSError`.
         """
@@ -128,7 +128,7 @@ def keep_only(folder: Path, *names: str) -> None:
         _remove(folder, stale)
 
 
-def _names(folder: Path) -> List[str]:
+def _names(folder: Path) -> list[str]:
     names = (path.stem for path in folder.glob("*.json") if is_safe(path.stem))
     return sorted(names, key=by_number)
 

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Iterator, Optional
 
 from seerd.agent import clock, plainfile
 from seerd.agent.kept_reports import A_SECOND, KeptReports, ReportLimit
@@ -67,7 +67,7 @@ class TrialOutput:
         self._local = local
         self._lock = threading.Lock()
         # seconds to write, and worth, of the checkpoints to store, oldest first
-        self._waiting: Dict[str, Tuple[float, Optional[float]]] = {}
+        self._waiting: dict[str, tuple[float, Optional[float]]] = {}
         self._goal = goal
         self._best: Optional[float] = None  # worth of the best stored checkpoint of this attempt
         self.checkpoint_store = checkpoint_store
@@ -79,13 +79,13 @@ class TrialOutput:
         self.reported_at = math.inf  # its last report or begin, by the monotonic clock
         self.longest_s = 0.0  # its longest wait for a report
         self._failures = 0
-        self._unreported: List[Fact] = []
-        self._reported: Set[Tuple[str, Any]] = set()
+        self._unreported: list[Fact] = []
+        self._reported: set[tuple[str, Any]] = set()
         self._reports: KeptReports[Fact] = KeptReports(limit)
         self._epoch = -1
         self._is_amid = False
 
-    def note_reported(self, facts: List[Fact]) -> None:
+    def note_reported(self, facts: list[Fact]) -> None:
         """Note what an earlier agent has reported of this attempt, so that it is not repeated."""
         for fact in facts:
             if isinstance(fact, Training):
@@ -124,17 +124,17 @@ class TrialOutput:
         """Return how many bytes `drain` has not looked at; negative: nothing more is read."""
         return plainfile.size(self._path) - self.read_to
 
-    def drain_all(self) -> Iterator[List[Fact]]:
+    def drain_all(self) -> Iterator[list[Fact]]:
         """Yield the facts of all that is left, once nobody writes any more."""
         while self.has_grown():
             yield self.drain()
         yield self.last_reports()
 
-    def last_reports(self) -> List[Fact]:
+    def last_reports(self) -> list[Fact]:
         """Return the facts of reports that were kept back, at the end of the attempt."""
         return self._reports.let_go()
 
-    def drain(self) -> List[Fact]:
+    def drain(self) -> list[Fact]:
         """Return facts for the whole lines since the last time, at most `MOST_AT_ONCE` bytes."""
         facts = [fact for line in self._lines() for fact in self._facts(line)]
         kept_back = self._reports.let_go() if self._reports.may_send() else []
@@ -150,7 +150,7 @@ class TrialOutput:
         """Return whether a checkpoint is still to be stored."""
         return bool(self._waiting)
 
-    def store(self) -> List[Fact]:
+    def store(self) -> list[Fact]:
         """Store the next waiting checkpoint, slowly; return facts. A damaged one is dropped."""
         with self._lock:
             waiting = dict(self._waiting)
@@ -171,7 +171,7 @@ class TrialOutput:
         self._wait_only_for(lambda other: other not in overtaken)
         return [fact]
 
-    def put_off(self, error: Exception) -> List[Fact]:
+    def put_off(self, error: Exception) -> list[Fact]:
         """Note that checkpoints have to wait; return facts about it."""
         log.info("%s/%s: checkpoints have to wait: %s", self._trial, self._attempt, error)
         self._failures += 1
@@ -179,7 +179,7 @@ class TrialOutput:
             self.report_once("not-stored", str(error))
         return self._take_complaints()
 
-    def _next(self, worths: Dict[str, Optional[float]]) -> str:
+    def _next(self, worths: dict[str, Optional[float]]) -> str:
         """Choose what is stored next: the newest, or before it one that is better."""
         newest, best = list(worths)[-1], best_of(worths)
         worth = None if best is None else worths[best]
@@ -221,7 +221,7 @@ class TrialOutput:
             self._is_amid = True
             self.report_once("skipped", "")
 
-    def _facts(self, line: bytes) -> List[Fact]:
+    def _facts(self, line: bytes) -> list[Fact]:
         if self._is_amid:
             self._is_amid = False
             return []
@@ -251,12 +251,12 @@ class TrialOutput:
         text = why[:LONGEST_COMPLAINT]
         self._unreported.append(Complained(0, clock.now(), self._trial, self._attempt, what, text))
 
-    def _take_complaints(self) -> List[Fact]:
+    def _take_complaints(self) -> list[Fact]:
         with self._lock:
             unreported, self._unreported = self._unreported, []
         return unreported
 
-    def _known(self, line: Dict[str, Any]) -> List[Fact]:
+    def _known(self, line: dict[str, Any]) -> list[Fact]:
         kind = line["kind"]
         if kind == "training":
             if (kind, 0) in self._reported:
@@ -279,7 +279,7 @@ class TrialOutput:
             return []
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
-    def _report(self, line: Dict[str, Any], epoch: int) -> List[Fact]:
+    def _report(self, line: dict[str, Any], epoch: int) -> list[Fact]:
         at, unit_s = _moment(line), _seconds(line.get("unit_s", 0.0))
         metrics = metrics_of(line["metrics"])
         if epoch <= self._epoch:
@@ -316,7 +316,7 @@ class TrialOutput:
         )
 
 
-def _moment(line: Dict[str, Any]) -> float:
+def _moment(line: dict[str, Any]) -> float:
     """Return the time that a line gives, in the agent's time; now if that cannot be."""
     now, steady, wall = clock.now(), line.get("since_boot"), line.get("at")
     at = clock.of_boot(steady) if isinstance(steady, float) else now

@@ -15,7 +15,7 @@ import socket
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Optional
 
 from seerd.agent import host
 from seerd.agent.launch import LaunchPlan, WarmPlan
@@ -79,12 +79,12 @@ class WarmStarts:
         self._mark = mark
         self._folder = folder
         self._note = note
-        self._noted: Set[str] = set()
+        self._noted: set[str] = set()
         self._turn = asyncio.Lock()
         self._plan: Optional[WarmPlan] = None
         self._process: Optional[_Process] = None
-        self._learned: List[str] = []
-        self._changed: Set[str] = set()
+        self._learned: list[str] = []
+        self._changed: set[str] = set()
         self._count = self._deaths = 0
         self._is_off = False
 
@@ -208,7 +208,7 @@ class _Process:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        wire: Tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        wire: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         log: Path,
         plan: WarmPlan,
         mark: str,
@@ -219,8 +219,8 @@ class _Process:
         self._beside = str(plan.path.parent)  # the script's folder, which trials import from first
         self._reader, self._writer = wire
         self._log = log
-        self._imported: Set[str] = set()
-        self._variables: Dict[str, List[str]] = {"asked": [], "made": []}
+        self._imported: set[str] = set()
+        self._variables: dict[str, list[str]] = {"asked": [], "made": []}
 
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
@@ -240,7 +240,7 @@ class _Process:
     def lives(self) -> bool:
         return self._process.returncode is None
 
-    async def preload(self, names: List[str]) -> List[str]:
+    async def preload(self, names: list[str]) -> list[str]:
         """Import these; return what is left to trials, and why. Raises `ColdError`."""
         if self._imported.issuperset(names):
             return []
@@ -249,12 +249,12 @@ class _Process:
         self._variables = {name: list(map(str, answer[name])) for name in self._variables}
         return list(map(str, answer["odd"]))
 
-    async def fork(self, plan: LaunchPlan) -> Dict[str, Any]:
+    async def fork(self, plan: LaunchPlan) -> dict[str, Any]:
         """Start an attempt; return the answer to that. Raises `ColdError`."""
         request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
         return await self._asked(request, FORK_S)
 
-    def conflicts(self, changed: Set[str]) -> str:
+    def conflicts(self, changed: set[str]) -> str:
         """Return why the script changes variables too late for imports; empty if it does not."""
         asked, made = set(self._variables["asked"]), set(self._variables["made"])
         late = sorted(
@@ -268,7 +268,7 @@ class _Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    async def _asked(self, request: Dict[str, Any], for_s: float) -> Dict[str, Any]:
+    async def _asked(self, request: dict[str, Any], for_s: float) -> dict[str, Any]:
         """Send a request, and return the answer. Raises `ColdError` if there is none in time."""
         try:
             self._writer.write(json.dumps({**request, "beside": self._beside}).encode() + b"\n")

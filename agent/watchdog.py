@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Awaitable, Callable, Dict, List, Optional, Set, Tuple
+from typing import Awaitable, Callable, Optional
 
 from seerd.agent import clock, postmortem
 from seerd.agent.hangs import HangDetector, Stall
@@ -29,7 +29,7 @@ LAST_LOOK_S = 60.0
 """Seconds that the observer then has to copy the last checkpoint."""
 REPORTED_SHARE = 0.25
 """A smaller share of time spent waiting is not reported."""
-Waits = Tuple[float, List[int], List[float]]
+Waits = tuple[float, list[int], list[float]]
 """Seconds of a measurement, numbers of ranks, and the share of it that each has waited (0 to 1)."""
 
 
@@ -40,8 +40,8 @@ class Watchdog:
         self,
         start: Start,
         places: Places,
-        members: Callable[[], Set[int]],
-        report: Callable[[List[Fact]], None],
+        members: Callable[[], set[int]],
+        report: Callable[[list[Fact]], None],
     ) -> None:
         self._start = start
         self._log = places.launcher_log
@@ -104,7 +104,7 @@ class ScriptObserver:
         self._watching: Optional[asyncio.Task[None]] = None
 
     @property
-    def pids(self) -> Set[int]:
+    def pids(self) -> set[int]:
         """Its process id, if there is one."""
         return set() if self._process is None else {self._process.pid}
 
@@ -142,9 +142,9 @@ class StragglerDetector:
         self._always = always
         self._span_s = first_s
         self._began: Optional[float] = None
-        self._before: Dict[int, float] = {}
+        self._before: dict[int, float] = {}
 
-    def look(self, now: float, by_rank: Dict[int, ProgressMark]) -> Optional[Waits]:
+    def look(self, now: float, by_rank: dict[int, ProgressMark]) -> Optional[Waits]:
         """Measure on; return what is to be reported. Called often (monotonic clock)."""
         marks = by_rank.values()
         if not marks or any(
@@ -163,7 +163,7 @@ class StragglerDetector:
                 return over_s, [mark.rank for mark in marks], shares
         return None
 
-    def _begin(self, now: float, by_rank: Dict[int, ProgressMark]) -> None:
+    def _begin(self, now: float, by_rank: dict[int, ProgressMark]) -> None:
         self._began, self._before = now, {local: _spent(mark) for local, mark in by_rank.items()}
 
 

@@ -17,15 +17,7 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    Callable,
-    Dict,
-    Iterator,
-    Optional,
-    Set,
-    TypeVar,
-    Union,
-)
+from typing import Callable, Iterator, Optional, TypeVar, Union
 from urllib.parse import urlsplit
 
 from seerd.agent.threads import parallel
@@ -105,7 +97,7 @@ class Wires:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: Set[socket.socket] = set()
+        self._open: set[socket.socket] = set()
         self._cut = threading.Event()
 
     def cut(self) -> None:
@@ -175,7 +167,7 @@ class Wires:
 
     @contextlib.contextmanager
     def _exchange(
-        self, method: str, url: str, headers: Dict[str, str], body: Optional[Body]
+        self, method: str, url: str, headers: dict[str, str], body: Optional[Body]
     ) -> Iterator[http.client.HTTPResponse]:
         connection = _connection(url)
         try:
@@ -207,7 +199,7 @@ class Wires:
         connection: http.client.HTTPConnection,
         method: str,
         url: str,
-        headers: Dict[str, str],
+        headers: dict[str, str],
         body: Optional[Body],
     ) -> http.client.HTTPResponse:
         parts = urlsplit(url)

@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, Dict, List, Set, Tuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from seerd.agent.protocol import (
     LARGEST,
@@ -19,7 +19,7 @@ from seerd.agent.protocol import (
     ProtocolError,
 )
 
-BOUNDS: Dict[str, Tuple[float, float]] = {
+BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("at", "now", "by", "silent", "wall"), (-1e12, 1e12)),
     **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), (0.0, 1e9)),
     **dict.fromkeys(("seq", "size", "free", "units", "ticks", "epoch"), (0, LARGEST)),
@@ -67,7 +67,7 @@ def _line(message: Message) -> bytes:
     return _ENCODER.encode(body).encode() + b"\n"
 
 
-def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     body = dict(pairs)
     if len(body) != len(pairs):
         raise ValueError("a name stands twice in one object")
@@ -158,11 +158,11 @@ def _shown(value: Any) -> str:
 _SCALARS = (str, float, int, bool)
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-_KINDS: Dict[str, Any] = {cls.kind: cls for cls in get_args(Message)}
+_KINDS: dict[str, Any] = {cls.kind: cls for cls in get_args(Message)}
 
 
 @lru_cache(maxsize=None)
-def _fields(cls: Any) -> Tuple[Dict[str, Any], Set[str]]:
+def _fields(cls: Any) -> tuple[dict[str, Any], set[str]]:
     """Return the types of the class's fields, slow to look up, and which have no default."""
     types = get_type_hints(cls)
     required = {

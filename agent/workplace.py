@@ -13,7 +13,7 @@ import stat
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence
 
 from seerd.agent import folders
 from seerd.agent.arguments import is_inside
@@ -28,10 +28,10 @@ MOST = 2000
 """Number of such files: a copy takes about 60 us, a link 15."""
 WIDE = 500
 """A folder with more entries holds data, so its files are links."""
-Signature = Tuple[int, int]
-Laid = Dict[str, Signature]
+Signature = tuple[int, int]
+Laid = dict[str, Signature]
 """Size and time of each file that was laid out as a copy, by its path."""
-Folder = Tuple[str, Sequence[str]]
+Folder = tuple[str, Sequence[str]]
 """A path in the source, and the parts of the path, or pattern, of what the script saves in it."""
 
 
@@ -52,7 +52,7 @@ def lay_out(
     work.mkdir(parents=True)
     layout = _Layout(source, work, own)
     parts = PurePosixPath(checkpoint).parts
-    level: List[Folder] = [("", parts)]
+    level: list[Folder] = [("", parts)]
     while level:
         level = [inner for folder in level for inner in layout.make(*folder, is_stopped)]
     fixed = list(takewhile(lambda part: not set("*?[") & set(part), parts[:-1]))
@@ -135,7 +135,7 @@ class _Layout:
 
     def make(
         self, folder: str, saved: Sequence[str], is_stopped: Callable[[], bool]
-    ) -> List[Folder]:
+    ) -> list[Folder]:
         (self._work / folder).mkdir(parents=True, exist_ok=True)
         with os.scandir(self._source / folder) as scanned:
             entries = list(scanned)
@@ -149,7 +149,7 @@ class _Layout:
 
     def _place(
         self, path: str, saved: Sequence[str], entry: "os.DirEntry[str]", most: int
-    ) -> List[Folder]:
+    ) -> list[Folder]:
         is_way = bool(saved) and fnmatchcase(entry.name, saved[0])
         if is_way and len(saved) == 1:
             return []

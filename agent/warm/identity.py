@@ -9,7 +9,7 @@ import importlib
 import os
 import signal
 import sys
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Sequence
 
 MARKER = "SEERD_ATTEMPT"
 PR_SET_PDEATHSIG = 1
@@ -19,7 +19,7 @@ ARG_START, ENV_START = 45, 47
 """Indices of these addresses in proc_pid_stat(5), from the state on; the ends follow."""
 
 
-_padding: List[Tuple[int, int]] = []
+_padding: list[tuple[int, int]] = []
 """Addresses and sizes of the arguments' and the environment's memory, which may be written over."""
 
 
@@ -53,7 +53,7 @@ def padded(mark: str) -> str:
     return mark + "\n" * VARIABLES
 
 
-def show(argv: Sequence[str], env: Dict[str, str]) -> None:
+def show(argv: Sequence[str], env: dict[str, str]) -> None:
     """Make the kernel show these, the marker and the rank first, as room may end."""
     import ctypes  # not for the agent, which takes `padded` alone from here
 
@@ -68,7 +68,7 @@ def show(argv: Sequence[str], env: Dict[str, str]) -> None:
         ctypes.memmove(address, data.ljust(size, b"\0"), size)
 
 
-def take(request: Dict[str, Any]) -> None:
+def take(request: dict[str, Any]) -> None:
     """Become the process of this request: its session, output, folder, environment."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -82,7 +82,7 @@ def take(request: Dict[str, Any]) -> None:
     wear(request["argv"], request["env"])
 
 
-def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
+def wear(argv: Sequence[str], env: dict[str, str]) -> None:
     """Take these arguments, this environment and new random numbers."""
     old, new = os.environ.get("PYTHONPATH", ""), env.get("PYTHONPATH", "")
     if new != old:

@@ -10,7 +10,7 @@ import importlib.machinery
 import os
 import sys
 import warnings
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Iterable, Optional, Sequence
 
 EACH_ITS_OWN = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
@@ -38,8 +38,8 @@ class Imports:
     """What was imported beforehand."""
 
     def __init__(self) -> None:
-        self.asked: Set[str] = set()  # variables that modules asked for when they were imported
-        self.made: Dict[str, Optional[str]] = {}  # variables that they set, or removed (None)
+        self.asked: set[str] = set()  # variables that modules asked for when they were imported
+        self.made: dict[str, Optional[str]] = {}  # variables that they set, or removed (None)
         self.odd = set(ODD)  # packages that cannot be imported beforehand
 
     def load(self, names: Sequence[str], beside: str) -> None:
@@ -68,7 +68,7 @@ class Imports:
         changed = {name for name, _ in environment.items() ^ os.environ.items()}
         self.made.update({name: os.environ.get(name) for name in changed})
 
-    def added_to(self, environment: Dict[str, str]) -> Dict[str, str]:
+    def added_to(self, environment: dict[str, str]) -> dict[str, str]:
         """Change an environment as imports would."""
         changed = {**environment, **self.made}
         return {name: value for name, value in changed.items() if value is not None}
@@ -103,7 +103,7 @@ def _import(name: str) -> None:
         print(f"{name}: {error!r}", file=sys.stderr)
 
 
-def _names_in(folder: str) -> Set[str]:
+def _names_in(folder: str) -> set[str]:
     ends = importlib.machinery.all_suffixes()
     try:
         entries = list(os.scandir(folder))
@@ -121,7 +121,7 @@ def _names_in(folder: str) -> Set[str]:
     return folders | files
 
 
-def _traces() -> Tuple[int, bool]:
+def _traces() -> tuple[int, bool]:
     """Return what imports may leave behind: threads, and whether a GPU's driver was called."""
     return _count_threads(), any(map(_is_gpu, os.listdir("/proc/self/fd")))
 
@@ -145,7 +145,7 @@ def _is_gpu(descriptor: str) -> bool:
         return False
 
 
-def _why_odd(before: Tuple[int, bool], now: Tuple[int, bool]) -> str:
+def _why_odd(before: tuple[int, bool], now: tuple[int, bool]) -> str:
     (threads_before, gpu_before), (threads, gpu) = before, now
     if gpu and not gpu_before:
         return "it calls the GPU's driver when it is imported"
@@ -164,7 +164,7 @@ class _Spy:
     """
 
     def __init__(self, odd: Iterable[str]) -> None:
-        self.asked: Set[str] = set()  # names of these variables
+        self.asked: set[str] = set()  # names of these variables
         self.error: Optional[OddModuleError] = None  # why an import was ended
         self._odd = frozenset(odd)
 
@@ -197,12 +197,12 @@ class _Spy:
         if imports and package(name) in self._odd:
             self._end([name, *_being_imported()], "it cannot be imported beforehand")
 
-    def _end(self, modules: List[str], why: str) -> None:
+    def _end(self, modules: list[str], why: str) -> None:
         self.error = OddModuleError(map(package, modules), why)
         raise self.error
 
 
-def _being_imported() -> List[str]:
+def _being_imported() -> list[str]:
     frame: Any = sys._getframe(1)  # noqa: SLF001
     names = []
     while frame is not None:

@@ -13,7 +13,7 @@ import io
 import os
 import sys
 import types
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 
 class Script:
@@ -63,7 +63,7 @@ def new_main(path: Optional[str]) -> types.ModuleType:
     return main
 
 
-def execute(text: bytes, path: str, names: Dict[str, Any]) -> None:
+def execute(text: bytes, path: str, names: dict[str, Any]) -> None:
     """Execute the text of this file among these names. Tracebacks begin with it."""
     code: Any = None
     try:

@@ -17,7 +17,7 @@ import gc
 import json
 import os
 import socket
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Optional, Union
 
 from seerd.agent.warm import identity, preload, torchrun
 from seerd.agent.warm.script import Script
@@ -46,12 +46,12 @@ def serve(control: socket.socket) -> Optional[Work]:
 
 
 def _import_in_a_fork(
-    control: socket.socket, imports: preload.Imports, names: List[str], beside: str
+    control: socket.socket, imports: preload.Imports, names: list[str], beside: str
 ) -> None:
     """Import in a fork, which goes on in the place of this process, and dies with it. If an import
     is odd, the fork ends, and the next one leaves that out. Returns in the fork alone.
     """
-    odd: List[str] = []
+    odd: list[str] = []
     while True:
         reads, writes = os.pipe()
         parent = os.getpid()
@@ -91,7 +91,7 @@ def _import_in_a_fork(
             names = []
 
 
-def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
+def _is_fork(control: socket.socket, request: dict[str, Any]) -> bool:
     """Fork, if that is possible; return whether this is the fork. The fork's parent ends at once,
     so that the agent becomes its parent: it is their subreaper.
     """
@@ -120,7 +120,7 @@ def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
     return False
 
 
-def _fork_in_the_middle(reads: int, writes: int, request: Dict[str, Any]) -> None:
+def _fork_in_the_middle(reads: int, writes: int, request: dict[str, Any]) -> None:
     os.close(reads)
     try:
         if os.fork():
@@ -134,5 +134,5 @@ def _fork_in_the_middle(reads: int, writes: int, request: Dict[str, Any]) -> Non
         os._exit(1)
 
 
-def _say(control: socket.socket, answer: Dict[str, Any]) -> None:
+def _say(control: socket.socket, answer: dict[str, Any]) -> None:
     control.sendall(json.dumps(answer).encode() + b"\n")

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Union
 
 from seerd.agent.warm import identity
 from seerd.agent.warm.script import Script, come_first, execute, new_main
@@ -104,12 +104,12 @@ class ForkedRank:
     """What torchrun uses of `subprocess.Popen`, for a rank that is there already."""
 
     # process ids and sockets of ranks that are not wanted yet
-    waiting: List[Tuple[int, socket.socket]] = []  # noqa: RUF012
+    waiting: list[tuple[int, socket.socket]] = []  # noqa: RUF012
 
     def __init__(
         self,
         args: Sequence[str],
-        env: Dict[str, str],
+        env: dict[str, str],
         stdout: Any = None,
         stderr: Any = None,
         start_new_session: bool = True,  # noqa: FBT001, FBT002
