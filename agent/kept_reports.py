@@ -5,7 +5,7 @@ its end, and of the others as many as a daemon can follow.
 from __future__ import annotations
 
 import time
-from typing import Callable, Generic, Optional, TypeVar
+from typing import Any, Callable, Optional
 
 AT_ONCE, AT_ONCE_IN_ALL = 100, 1000
 """Reports of an attempt, and of all attempts of an agent, that are sent however fast they come."""
@@ -14,7 +14,6 @@ A_SECOND, A_SECOND_IN_ALL = 4.0, 40.0
 LONG = 1000
 """After so many reports of an attempt half as many are sent, after twice as many a third."""
 BEHIND = 100  # with n times so many unacknowledged facts the (1 + n * n)-th part is sent
-R = TypeVar("R")
 
 
 class ReportLimit:
@@ -48,7 +47,7 @@ class ReportLimit:
         return 1 + max(0, sent - AT_ONCE) / LONG + (self.unacknowledged() / BEHIND) ** 2
 
 
-class KeptReports(Generic[R]):
+class KeptReports:
     """The reports of one attempt."""
 
     def __init__(self, limit: ReportLimit) -> None:
@@ -58,9 +57,9 @@ class KeptReports(Generic[R]):
         self._at = limit.clock()
         self._sent = 0
         self._best: Optional[float] = None
-        self._kept: list[tuple[R, bool]] = []
+        self._kept: list[tuple[Any, bool]] = []
 
-    def add(self, report: R, worth: Optional[float]) -> list[R]:
+    def add(self, report: Any, worth: Optional[float]) -> list[Any]:
         """Add a report; return those to send now, oldest first. `worth`: None: does not count."""
         is_best = worth is not None and (self._best is None or worth > self._best)
         self._best = worth if is_best else self._best
@@ -81,13 +80,13 @@ class KeptReports(Generic[R]):
         self._left, self._at = min(max(self._most, price), self._left), now
         return bool(self._kept) and self._left >= price
 
-    def before_save(self) -> list[R]:
+    def before_save(self) -> list[Any]:
         """Return the reports to send before a checkpoint. An attempt that saves all the time has at
         most `AT_ONCE` more sent than its share.
         """
         return self.let_go() if self._left > -AT_ONCE else []
 
-    def let_go(self) -> list[R]:
+    def let_go(self) -> list[Any]:
         """Return all reports that are still to be sent."""
         held, self._kept = [report for report, _ in self._kept], []
         self._left -= len(held) * self._limit.price(self._sent)

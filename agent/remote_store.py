@@ -230,10 +230,4 @@ def _complete(wires: Wires, parts: Parts, tags: list[str]) -> None:
             # docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html.
             raise refusal("completing the parts", 500, answer)
 
-    try:
-        wires.insist(complete)
-    except WebError as error:
-        if error.code != "NoSuchUpload":
-            raise
-        why = "the parts were completed or given up by somebody else"
-        raise WebError(why, 404, error.code) from None
+    wires.insist(complete)

@@ -69,13 +69,11 @@ class Lease:
         self.ends_at = message.since(now) + message.for_s
         self.grace_s, self.last_s = message.grace_s, message.last_s
 
-    def grace_left_s(self, now: float) -> float:
-        """Return the rest of the grace period, which also runs while an agent is suspended."""
-        return min(self.grace_s, max(0.0, self.ends_at + self.grace_s - now))
+    def left_s(self, now: float, most_s: float) -> float:
+        """Return what is left of a time after its end, which also runs while an agent is suspended.
 
-    def last_left_s(self, now: float) -> float:
-        """Return within how many seconds all must be over, also storing what was saved."""
-        most_s = self.grace_s + self.last_s
+        `most_s`: that time, in seconds.
+        """
         return min(most_s, max(0.0, self.ends_at + most_s - now))
 
     def ended(self, now: float) -> bool:
@@ -260,8 +258,10 @@ class Agent:
         """Let trials save and exit in `grace_s` (None: the lease's), then end; can only shorten."""
         self._ending = True
         now = clock.now()
-        limit_s = self._lease.last_left_s(now) if cause == "lease" else None
-        left_s = self._lease.grace_left_s(now) if grace_s is None else grace_s
+        lease = self._lease
+        # Within this, all must be over, also storing what was saved.
+        limit_s = lease.left_s(now, lease.grace_s + lease.last_s) if cause == "lease" else None
+        left_s = lease.left_s(now, lease.grace_s) if grace_s is None else grace_s
         self._beside(self._end_all(cause, now + left_s, limit_s))
 
     async def _end_all(self, cause: str, kill_at: float, limit_s: Optional[float]) -> None:

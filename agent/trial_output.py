@@ -81,7 +81,7 @@ class TrialOutput:
         self._failures = 0
         self._unreported: list[Fact] = []
         self._reported: set[tuple[str, Any]] = set()
-        self._reports: KeptReports[Fact] = KeptReports(limit)
+        self._reports = KeptReports(limit)
         self._epoch = -1
         self._is_amid = False
 

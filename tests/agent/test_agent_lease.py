@@ -53,7 +53,7 @@ def test_an_order_to_stop_that_arrives_late_gives_no_new_grace_period(asked, gra
 def test_who_looks_late_has_less_time_left(ends, grace_s, last_s, late_s):
     lease = Lease(ends, grace_s, last_s)
     now = ends + late_s
-    left_s, all_s = lease.grace_left_s(now), lease.last_left_s(now)
+    left_s, all_s = lease.left_s(now, grace_s), lease.left_s(now, grace_s + last_s)
     assert 0.0 <= left_s <= grace_s
     assert left_s <= all_s <= grace_s + last_s
     if late_s > 0:

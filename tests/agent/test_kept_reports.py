@@ -24,7 +24,7 @@ class World:
         self.now, self.waiting, self.running = 0.0, 0, running
         self.limit = ReportLimit(lambda: self.running, lambda: self.waiting, lambda: self.now)
 
-    def flood(self, trials: list[KeptReports[int]], seconds: float, each_s: float = 0.01) -> int:
+    def flood(self, trials: list[KeptReports], seconds: float, each_s: float = 0.01) -> int:
         """Return how many reports are told while each trial reports every `each_s` seconds."""
         told = 0
         for step in range(round(seconds / each_s)):
@@ -34,7 +34,7 @@ class World:
 
 
 def test_the_first_reports_of_an_attempt_are_all_told():
-    reports = KeptReports[int](World().limit)
+    reports = KeptReports(World().limit)
     assert [reports.add(n, None) for n in range(AT_ONCE)] == [[n] for n in range(AT_ONCE)]
     assert not reports.has_dropped
 
@@ -60,7 +60,7 @@ def test_trials_that_come_and_go_share_what_is_told_at_once():
 
 def test_fewer_are_told_while_the_daemon_is_behind():
     world = World()
-    reports = KeptReports[int](world.limit)
+    reports = KeptReports(world.limit)
     world.flood([reports], 30.0)
     world.waiting = 3 * BEHIND
     assert world.flood([reports], 60.0) <= A_SECOND * 60 / 10 + 1
@@ -68,7 +68,7 @@ def test_fewer_are_told_while_the_daemon_is_behind():
 
 def test_fewer_are_told_of_a_long_attempt():
     world = World()
-    reports = KeptReports[int](world.limit)
+    reports = KeptReports(world.limit)
     first = world.flood([reports], 600.0, 0.1)
     assert first > LONG
     assert world.flood([reports], 600.0, 0.1) < 0.7 * first
@@ -76,14 +76,14 @@ def test_fewer_are_told_of_a_long_attempt():
 
 def test_slow_reports_are_all_told():
     world = World()
-    reports = KeptReports[int](world.limit)
+    reports = KeptReports(world.limit)
     assert world.flood([reports], 500.0, 1.0) == 500
     assert not reports.has_dropped
 
 
 def test_slow_reports_of_many_long_attempts_are_all_told_and_no_more_at_once_afterwards():
     world = World(running=64)
-    trials = [KeptReports[int](world.limit) for _ in range(64)]
+    trials = [KeptReports(world.limit) for _ in range(64)]
     assert world.flood(trials, 3600.0, 10.0) == 64 * 360
     assert not any(trial.has_dropped for trial in trials)
     world.waiting = 10**6
@@ -97,7 +97,7 @@ def test_slow_reports_of_many_long_attempts_are_all_told_and_no_more_at_once_aft
 def test_the_best_and_the_last_are_told_in_order(worths):
     world = World()
     world.waiting = 10**6
-    reports = KeptReports[int](world.limit)
+    reports = KeptReports(world.limit)
     told = [n for n, worth in enumerate(worths) for n in reports.add(n, worth)]
     assert len(told) == 0
     told += reports.let_go()
@@ -110,7 +110,7 @@ def test_the_best_and_the_last_are_told_in_order(worths):
 
 def test_what_is_kept_back_is_told_once_it_may_be():
     world = World()
-    reports = KeptReports[int](world.limit)
+    reports = KeptReports(world.limit)
     for n in range(AT_ONCE + 10):
         reports.add(n, float(n))
     assert not reports.may_send()
@@ -120,7 +120,7 @@ def test_what_is_kept_back_is_told_once_it_may_be():
 
 
 def test_before_a_save_the_last_is_told_but_not_without_end():
-    reports = KeptReports[int](World().limit)
+    reports = KeptReports(World().limit)
     told = [n for n in range(1000) for n in (*reports.add(n, None), *reports.before_save())]
     few = 2 * AT_ONCE - 10
     assert told[:few] == list(range(few))

@@ -611,8 +611,7 @@ def test_torchrun_runs_in_a_fork_and_its_ranks_are_forks_that_waited(tmp_path: P
                 ranks.append(popen(args=command, env=env, stdout=out, stderr=err))
             say([rank.wait(20) for rank in ranks])
             say([rank.poll() for rank in ranks])
-            ranks[0].terminate()
-            ranks[0].kill()
+            ranks[0].send_signal(signal.SIGTERM)
             made.meeting._delay((0, 0.3))  # type: ignore[attr-defined]
             made.meeting._delay(0.5)  # type: ignore[attr-defined]
             say(made.waits)
@@ -655,14 +654,14 @@ def test_a_rank_is_waited_for_no_longer_than_said_and_can_be_ended(tmp_path: Pat
         work = torchrun.Launcher(["python", "-m", "run", torchrun.RANKS, "2"]).begun()
         if isinstance(work, Script):
             work.run()
-        for end in ("terminate", "kill"):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             command = [sys.executable, "-u", str(tmp_path / "train.py")]
             rank = torchrun.ForkedRank(command, {})
             try:
                 rank.wait(0.05)
             except subprocess.TimeoutExpired as error:
                 say([error.cmd == command, error.timeout, rank.poll()])
-            getattr(rank, end)()
+            rank.send_signal(number)
             say(rank.wait())
 
     assert in_a_fork(waits) == [[True, 0.05, None], -15, [True, 0.05, None], -9]

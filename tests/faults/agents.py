@@ -184,11 +184,11 @@ class Agent:
         self._timeline.after(0.5, self._look)
 
     def _let_go(self, why: str) -> None:
-        self._ending = why
+        self._ending, lease = why, self._lease
         attempts = [attempt for attempt in self.attempts.values() if not attempt.over]
         for attempt in attempts:
-            self._stop(attempt, "lease", self._lease.grace_left_s(self._wall()))
-        left_s = self._lease.last_left_s(self._wall())
+            self._stop(attempt, "lease", lease.left_s(self._wall(), lease.grace_s))
+        left_s = lease.left_s(self._wall(), lease.grace_s + lease.last_s)
         self._timeline.after(left_s, lambda: self._switch_off(force=True))
         self._switch_off(force=False)
 

@@ -112,9 +112,9 @@ OBEYING = (
     Mutant(
         "an agent that was frozen past its lease gives trials their whole time",
         "the budget is kept",
-        "Lease.grace_left_s",
-        "min(self.grace_s, max(0.0, self.ends_at + self.grace_s - now))",
-        "self.grace_s",
+        "Lease.left_s",
+        "min(most_s, max(0.0, self.ends_at + most_s - now))",
+        "most_s",
         ("tests/agent/test_agent_lease.py",),
     ),
     Mutant(
