@@ -9,6 +9,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from seerd.agent import plainfile
 from seerd.agent.protocol import Download, Downloads
 from seerd.agent.threads import parallel
 from seerd.agent.transfer import name_file
@@ -31,7 +32,11 @@ class JobData:
         """Fetch every file that is not below `root` with the right size. Raises `ValueError`."""
         wires, root = Wires(), root.resolve()
         wanted = {item.to: item for item in self._items}.values()
-        missing = [item for item in wanted if not _is_there(place(root, item.to), item.size)]
+        missing = [
+            item
+            for item in wanted
+            if (path := place(root, item.to)).is_symlink() or plainfile.size(path) != item.size
+        ]
         parallel(lambda item: _fetch(wires, item, root), missing, FILES_AT_ONCE)
 
 
@@ -45,10 +50,6 @@ def place(root: Path, to: str) -> Path:
     if parent != root and root not in parent.parents:
         raise ValueError(f"{refused}: a link leads out of the trials' working folder")
     return path
-
-
-def _is_there(path: Path, size: int) -> bool:
-    return path.is_file() and not path.is_symlink() and path.stat().st_size == size
 
 
 def _fetch(wires: Wires, item: Download, root: Path) -> None:

@@ -143,7 +143,9 @@ def attempt_of(pid: int) -> Optional[str]:
     environ = _proc_file(pid, "environ")
     for value in _values_in(environ, MARKER):
         return value
-    return "" if environ or _has_empty_environment(pid) else None
+    stat = None if environ else _stat(pid)
+    is_empty = stat is not None and stat[47] == stat[48] != "0"  # not just missing in exec(2)
+    return "" if environ or is_empty else None
 
 
 def works_in(pid: int, folder: Path) -> bool:
@@ -349,12 +351,6 @@ def _values_in(environment: bytes, name: str) -> list[str]:
     # Split by the name, not by zeros, of which the forks of a warm process show 65,536.
     parts = (b"\0" + environment).split(f"\0{name}=".encode())[1:]
     return [part.partition(b"\0")[0].decode(errors="replace") for part in parts]
-
-
-def _has_empty_environment(pid: int) -> bool:
-    """Return whether an environment is empty, not just missing in exec(2) (proc_pid_stat(5))."""
-    stat = _stat(pid)
-    return stat is not None and stat[47] == stat[48] != "0"
 
 
 def _has_ended(kind: int, child: int) -> bool:

@@ -192,13 +192,6 @@ def _kept(line: bytes) -> bytes:
     return b"%s\t%08x\n" % (line[:-1], zlib.crc32(line[:-1]))
 
 
-def _message(kept: bytes) -> Message:
-    line, tab, check = kept.partition(b"\t")
-    if tab and check != b"%08x" % zlib.crc32(line):
-        raise ProtocolError("the line does not fit its checksum")
-    return decode(line)
-
-
 def _read(path: Path) -> tuple[list[Message], int, str]:
     """Return the messages in the file, the bytes that hold them, and what is wrong with the next
     line; nothing is wrong with one that a crash cut short.
@@ -208,7 +201,10 @@ def _read(path: Path) -> tuple[list[Message], int, str]:
     good = last = 0
     for number, line in enumerate(lines, 1):
         try:
-            message = _message(line)
+            encoded, tab, check = line.partition(b"\t")
+            if tab and check != b"%08x" % zlib.crc32(encoded):
+                raise ProtocolError("the line does not fit its checksum")
+            message = decode(encoded)
         except ProtocolError as error:
             return messages, good, f"{path}, line {number}: {error}"
         if isinstance(message, FACTS):

@@ -208,9 +208,10 @@ def why_not_nodes(job: Job, node: Optional[Node]) -> str:
             "a script that does not import seerd saves on one instance, so it cannot span "
             f"{node.count}; p_max in [policy] bounds the GPUs of a trial"
         )
+    host, _, port = node.endpoint.rpartition(":")
     if (
         not 0 <= node.rank < node.count
-        or not _is_endpoint(node.endpoint)
+        or not (_is_word(host) and port.isdecimal() and 0 < int(port) < 1 << 16)
         or not _is_word(node.address)
     ):
         return (
@@ -223,11 +224,6 @@ def why_not_nodes(job: Job, node: Optional[Node]) -> str:
 def speaks(start: Start) -> bool:
     """Return whether the rank that reports, saves and restores is on this instance."""
     return start.node is None or start.node.rank == 0
-
-
-def _is_endpoint(text: str) -> bool:
-    address, _, port = text.rpartition(":")
-    return _is_word(address) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
 def _is_word(text: str) -> bool:

@@ -10,7 +10,6 @@ import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 from seerd.agent import plainfile
 
@@ -54,25 +53,18 @@ class ProgressMark:
 def read(folder: Path) -> dict[int, ProgressMark]:
     """Read the marks in this folder, by local rank, up to the first that is missing."""
     marks: dict[int, ProgressMark] = {}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, struct.error):  # also of one that is cut short
         for local in range(MOST_RANKS):
-            mark = _parsed(plainfile.read(folder / str(local), 0, MARK.size))
-            if mark is None:
+            version, *fields = MARK.unpack(plainfile.read(folder / str(local), 0, MARK.size))
+            mark = ProgressMark(*fields)
+            is_sane = (
+                version == VERSION
+                and 0 < mark.peers <= MOST_RANKS
+                and WORKING <= mark.doing <= ENDED
+                and mark.pid > 1
+                and all(math.isfinite(value) and value >= 0 for value in fields)
+            )
+            if not is_sane:
                 break
             marks[local] = mark
     return marks
-
-
-def _parsed(data: bytes) -> Optional[ProgressMark]:
-    if len(data) != MARK.size:
-        return None
-    version, *fields = MARK.unpack(data)
-    mark = ProgressMark(*fields)
-    is_sane = (
-        version == VERSION
-        and 0 < mark.peers <= MOST_RANKS
-        and WORKING <= mark.doing <= ENDED
-        and mark.pid > 1
-        and all(math.isfinite(value) and value >= 0 for value in fields)
-    )
-    return mark if is_sane else None

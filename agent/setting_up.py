@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Callable
 
-from seerd.agent import clock, host
+from seerd.agent import clock, host, plainfile
 from seerd.agent.arguments import fixed_environment
 from seerd.agent.protocol import Job
 from seerd.agent.threads import spawned
@@ -52,16 +52,11 @@ async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, flo
             slow.cancel()
         if status:
             problem = f"setup command {command!r} ended with exit status {status}"
-            return "\n".join(
-                [f"{problem}:", *lines] if (lines := _tail(output, begins)) else [problem]
-            )
+            begins = max(begins, output.stat().st_size - LONGEST_WHY)
+            end = plainfile.read(output, begins, LONGEST_WHY).decode(errors="replace")
+            lines = end.splitlines()[-TAIL_LINES:]
+            return "\n".join([f"{problem}:", *lines] if lines else [problem])
     if source.stat().st_ino != source_inode:
         return "its source was replaced while its setup commands ran"
     done.touch()
     return ""
-
-
-def _tail(path: Path, begins: int) -> list[str]:
-    with open(path, "rb") as file:
-        file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
-        return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]

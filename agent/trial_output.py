@@ -198,7 +198,11 @@ class TrialOutput:
     def _lines(self) -> Iterator[bytes]:
         if self.behind() <= 0:
             return
-        self._skip()
+        behind = plainfile.size(self._path) - self._offset
+        if behind > MOST_BEHIND:
+            self._offset += behind - MOST_BEHIND // 2
+            self._is_amid = True
+            self.report_once("skipped", "")
         try:
             data = plainfile.read(self._path, self._offset, MOST_AT_ONCE)
         except (OSError, ValueError) as error:
@@ -213,13 +217,6 @@ class TrialOutput:
             whole = len(data)
         self._offset += whole
         yield from data[:whole].splitlines()
-
-    def _skip(self) -> None:
-        behind = plainfile.size(self._path) - self._offset
-        if behind > MOST_BEHIND:
-            self._offset += behind - MOST_BEHIND // 2
-            self._is_amid = True
-            self.report_once("skipped", "")
 
     def _facts(self, line: bytes) -> list[Fact]:
         if self._is_amid:

@@ -96,8 +96,14 @@ def _made(cls: Any, body: Any) -> Any:
 
 
 def _checked(where: str, hint: Any, value: Any) -> Any:
-    if hint in _SCALARS:
-        return _scalar(where, hint, value)
+    if hint is str and isinstance(value, str):
+        return _text(value)
+    if hint is float and type(value) in (int, float) and not _not_finite(value):
+        return float(value)
+    if hint is int and type(value) is int and -LARGEST <= value <= LARGEST:
+        return value
+    if hint is bool and type(value) is bool:
+        return value
     origin, inner = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return _made(hint, value)
@@ -108,18 +114,6 @@ def _checked(where: str, hint: Any, value: Any) -> Any:
     if origin is dict and isinstance(value, dict):
         return {_text(key): _checked(where, inner[1], item) for key, item in value.items()}
     if hint is Any and _is_plain(value):
-        return value
-    raise ProtocolError(f"{where} cannot be {_shown(value)}")
-
-
-def _scalar(where: str, hint: Any, value: Any) -> Any:
-    if hint is str and isinstance(value, str):
-        return _text(value)
-    if hint is float and type(value) in (int, float) and not _not_finite(value):
-        return float(value)
-    if hint is int and type(value) is int and -LARGEST <= value <= LARGEST:
-        return value
-    if hint is bool and type(value) is bool:
         return value
     raise ProtocolError(f"{where} cannot be {_shown(value)}")
 
@@ -155,7 +149,6 @@ def _shown(value: Any) -> str:
     )
 
 
-_SCALARS = (str, float, int, bool)
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _KINDS: dict[str, Any] = {cls.kind: cls for cls in get_args(Message)}

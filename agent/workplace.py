@@ -164,16 +164,14 @@ class _Layout:
             is_copy = is_small or path in self._own
             self._files -= is_small
             self._bytes -= status.st_size * is_small
-            (_copy if is_copy else _link)(entry.path, to, status)
             if is_copy:
+                copy_file(Path(entry.path), Path(to))
+                os.chmod(to, stat.S_IMODE(status.st_mode) | stat.S_IWUSR)
+                os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
                 self.laid[path] = _signature(status)
+            else:
+                _link(entry.path, to, status)
         return []
-
-
-def _copy(original: str, to: str, status: os.stat_result) -> None:
-    copy_file(Path(original), Path(to))
-    os.chmod(to, stat.S_IMODE(status.st_mode) | stat.S_IWUSR)
-    os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _link(original: str, to: str, status: os.stat_result) -> None:

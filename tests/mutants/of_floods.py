@@ -76,7 +76,7 @@ FLOODS = (
     Mutant(
         "the end of an attempt waits until all that it has written is read",
         FLOOD,
-        "TrialOutput._skip",
+        "TrialOutput._lines",
         "behind > MOST_BEHIND",
         "False",
         ("tests/agent/test_agent_trial_output.py",),

@@ -16,7 +16,7 @@ STRANGERS = (
     Mutant(
         "a whole number may be of any size",
         "whole numbers are at most 2^53",
-        "wire._scalar",
+        "wire._checked",
         "-LARGEST <= value <= LARGEST",
         "True",
         (PROTOCOL,),

@@ -16,7 +16,7 @@ OBEYING = (
     Mutant(
         "a line of the agent's journal is believed without its checksum",
         "a damaged journal of an agent is never read as another one",
-        "agent.journal._message",
+        "agent.journal._read",
         'raise ProtocolError("the line does not fit its checksum")',
         "pass",
         (
@@ -338,7 +338,7 @@ OBEYING = (
     Mutant(
         "a process that has no environment yet has cleared it",
         "no attempt is hurt by the end of another",
-        "_has_empty_environment",
+        "host.attempt_of",
         "stat[47] == stat[48] != '0'",
         "stat[47] == stat[48]",
         (f"{FAMILY}::test_what_is_in_the_middle_of_exec_is_of_nobody_yet_and_is_looked_at_again",),
@@ -382,7 +382,7 @@ OBEYING = (
     Mutant(
         "a text passes as a number",
         "nothing is let through that is not exactly a message",
-        "wire._scalar",
+        "wire._checked",
         "hint is str and isinstance(value, str)",
         "hint in (int, str, bool) and isinstance(value, str)",
         ("tests/agent/test_agent_protocol.py",),
