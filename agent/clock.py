@@ -5,7 +5,6 @@ from then on, suspends included. All durations go by it, as people and NTP set t
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 import zlib
@@ -15,7 +14,6 @@ from typing import Any, Optional
 FILE = "clock.json"  # holds the clock's zero and its boot, in the agent's folder
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Counts since the boot, the same for all processes (clock_gettime(2))."""
-log = logging.getLogger("agent")
 
 
 class _Anchor:
@@ -23,15 +21,8 @@ class _Anchor:
 
 
 def begin(folder: Path, boot: str) -> None:
-    """Go on with the clock of this folder and boot, or begin one; set a damaged file aside."""
-    zero = None
-    try:
-        zero = _read_zero(folder / FILE, boot)
-    except (ValueError, TypeError, KeyError):
-        log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
-        os.replace(folder / FILE, folder / f"{FILE}.damaged")
-    except OSError:
-        pass
+    """Go on with the clock of this folder and boot, or begin one, also if its file is damaged."""
+    zero = zero_of(folder, boot)
     _Anchor.zero = time.time() - since_boot() if zero is None else zero
     part = folder / f".{FILE}"
     part.write_text(json.dumps(_checked({"boot": boot, "zero": _Anchor.zero})))
@@ -39,20 +30,15 @@ def begin(folder: Path, boot: str) -> None:
 
 
 def zero_of(folder: Path, boot: str) -> Optional[float]:
-    """Return the zero of this folder's clock (time minus `since_boot()`); None: of another boot."""
+    """Return the zero of this folder's clock (time minus `since_boot()`); None: of another boot, or
+    damaged.
+    """
     try:
-        return _read_zero(folder / FILE, boot)
+        kept: dict[str, Any] = json.loads((folder / FILE).read_text())
+        is_whole = "check" not in kept or kept == _checked(kept)
+        return float(kept["zero"]) if is_whole and boot and kept["boot"] == boot else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _read_zero(path: Path, boot: str) -> Optional[float]:
-    """Raises `OSError`; `ValueError`, `TypeError` or `KeyError` if the file is damaged."""
-    kept: dict[str, Any] = json.loads(path.read_text())
-    if "check" in kept and kept != _checked(kept):
-        raise ValueError("it does not fit its checksum")
-    kept_boot, zero = kept["boot"], float(kept["zero"])
-    return zero if boot and kept_boot == boot else None
 
 
 def _checked(kept: dict[str, Any]) -> dict[str, Any]:

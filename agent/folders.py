@@ -52,14 +52,11 @@ def contents(folder: Path) -> FolderContents:
 def pack(folder: Path, out: BinaryIO) -> FolderContents:
     """Write the folder into this file; return what is in it. Raises `OSError`."""
     inside = contents(folder)
-    body: dict[str, Any] = {
-        "version": 1,
-        "files": [
-            {"path": name, "size": size, "sha256": digest}
-            for name in inside.files
-            for size, digest in [_measured(folder / name)]
-        ],
-    }
+    body: dict[str, Any] = {"version": 1, "files": []}
+    for name in inside.files:
+        with open(folder / name, "rb") as file:
+            size, digest = plainfile.copied(file)
+        body["files"].append({"path": name, "size": size, "sha256": digest})
     if inside.links:
         body["links"] = inside.links
     listing = json.dumps(body).encode()
@@ -186,8 +183,3 @@ def _inside(name: str) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.parts or str(path) != name:
         raise CheckpointError(f"{name!r:.80} is no path inside a folder")
     return path
-
-
-def _measured(path: Path) -> tuple[int, str]:
-    with open(path, "rb") as file:
-        return plainfile.copied(file)

@@ -10,12 +10,15 @@ import fcntl
 import json
 import math
 import os
+import pwd
 import re
 import stat
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
+
+from seerd.agent.manifest import by_number
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"  # environment variable that names another folder, for tests
@@ -285,12 +288,7 @@ def cpu_slots(slots: int) -> list[Device]:
 
 def in_order(leases: Sequence[str]) -> list[str]:
     """Sort leases by their numbers."""
-
-    def numbers(name: str) -> list[tuple[int, str]]:
-        parts = name.split("-")
-        return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-    return sorted(leases, key=numbers)
+    return sorted(leases, key=by_number)
 
 
 def _uuids() -> list[str]:
@@ -332,8 +330,6 @@ def _is_at(descriptor: int, name: str, folder: int) -> bool:
 
 
 def _user(uid: int) -> str:
-    import pwd  # only where several runs meet
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

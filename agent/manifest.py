@@ -89,12 +89,11 @@ class Comparison:
 
 def allows(constraints: list[str], metrics: dict[str, Optional[float]]) -> bool:
     """Return whether all constraints hold; a missing metric violates none yet."""
-    split = (text.split() for text in constraints)
-    return all(_holds(metrics[name], *rest) for name, *rest in split if name in metrics)
-
-
-def _holds(value: Optional[float], sign: str, limit: str) -> bool:
-    return value is not None and HOLDS[sign](value, float(limit))
+    for name, sign, limit in map(str.split, constraints):
+        value = metrics.get(name, math.nan)
+        if value is None or (name in metrics and not HOLDS[sign](value, float(limit))):
+            return False
+    return True
 
 
 def needed(worths: dict[str, Optional[float]]) -> set[str]:

@@ -89,6 +89,4 @@ def _mean(shares: Any) -> Optional[float]:
 
 
 def _differ(before: Optional[float], after: Optional[float]) -> bool:
-    if before is None or after is None:
-        return before is not after
-    return abs(before - after) >= LEAST
+    return (before is None) != (after is None) or abs((before or 0.0) - (after or 0.0)) >= LEAST

@@ -238,12 +238,10 @@ class Orders:
 
     async def _end_crowd(self) -> None:
         members = {key: attempt.members for key, attempt in self._attempts.items()}
-        culprit = None
         with contextlib.suppress(OSError):  # of a full table of files
             culprit = await in_thread_or_here(self._crowding.culprit, members)
-        if culprit is not None and culprit[0] in self._attempts:
-            key, why = culprit
-            self._attempts[key].end_as_failed(why)
+            if culprit is not None and culprit[0] in self._attempts:
+                self._attempts[culprit[0]].end_as_failed(culprit[1])
         await asyncio.sleep(CROWDED_S)
         self._counts = False
 
@@ -289,33 +287,26 @@ class Orders:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     async def _prepare(self, order: Prepare) -> None:
-        unhealthy = False
         async with self._preparing:
             try:
-                problem = await self._made_ready(order)
-            except UnhealthyError as error:
-                problem, unhealthy = str(error), True
-            except (OSError, ValueError) as error:
-                problem = _text(error)
-        refused = _refused(order.id, problem, unhealthy)
-        self._report([refused if problem else Prepared(0, clock.now(), order.id)])
+                await self._make_ready(order)
+            except (OSError, ValueError, UnhealthyError) as error:
+                is_unhealthy = isinstance(error, UnhealthyError)
+                self._report([_refused(order.id, _text(error), is_unhealthy)])
+            else:
+                self._report([Prepared(0, clock.now(), order.id)])
 
-    async def _made_ready(self, order: Prepare) -> str:
-        """Check the machine, set up its jobs and check torch; return the problem, if any."""
+    async def _make_ready(self, order: Prepare) -> None:
+        """Check the machine, set up its jobs and check torch; raise what is wrong."""
         self._need(order)
         await check_machine(order.expected, self._here.machine)
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for job in map(self._here.resolved, order.jobs or [order.job]):
-            problem = await setting_up.set_up(
-                job, self._here.run, self._here.folder, self._note_cold
-            )
-            if problem:
-                return f"{job.id}: {problem}" if job.id else problem
+            await setting_up.set_up(job, self._here.run, self._here.folder, self._note_cold)
             ready = await self._interpreters.complete(job, anew=True)
             self._warm_up(ready)
             free = None if self._shared is None else self._shared.left()
             await check_torch(order.expected, self._here.machine, ready, free)
-        return problem
 
     def _warm_up(self, job: Job) -> None:
         plan = None
@@ -403,7 +394,9 @@ class Orders:
         del self._attempts[attempt.key]
         attempt.done.set()
         if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
-            await in_thread_or_here(_tidy, job, places, laid)
+            saved = "" if job.observed is None else job.observed.checkpoint
+            source = Path(job.source)
+            await in_thread_or_here(workplace.tidy, source, places.work, laid, saved)
 
     def _why_not(self, order: Start) -> str:
         if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:
@@ -444,12 +437,6 @@ def _placed(
         return plan, laid
     at = workplace.put_back(places.checkpoints, name, places.work)
     return going_on(plan, job, order, name or "", at), laid
-
-
-def _tidy(job: Job, places: Places, laid: workplace.Laid) -> None:
-    if job.observed is not None:
-        workplace.remove_saved(places.work, job.observed.checkpoint)
-    workplace.tidy(Path(job.source), places.work, laid)
 
 
 def _refused(order: str, why: str, unhealthy: bool = False) -> Refused:

@@ -125,10 +125,8 @@ class PresignedUrlsByAttempt:
 
     def of(self, trial: str, attempt: int) -> PresignedUrls:
         """Return what this attempt may put and get, now and later."""
-        key = trial, attempt
-        if key not in self._urls:
-            self._urls[key] = PresignedUrls(trial, attempt, self._say)
-        return self._urls[key]
+        urls = PresignedUrls(trial, attempt, self._say)
+        return self._urls.setdefault((trial, attempt), urls)
 
     def take(self, message: Union[Grant, Parts]) -> None:
         """Pass a grant or an answer on to its attempt."""

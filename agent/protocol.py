@@ -438,21 +438,8 @@ def _since(at: Optional[float], now: float) -> float:
 
 
 Order = Union[Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown]
-Fact = Union[
-    Prepared,
-    Refused,
-    Started,
-    Training,
-    Reported,
-    Checkpointed,
-    Complained,
-    Exited,
-    Stalled,
-    Waited,
-    Noticed,
-    Computed,
-    Shared,
-]
+FactOfAttempt = Union[Training, Reported, Checkpointed, Complained, Exited, Stalled, Waited]
+Fact = Union[Prepared, Refused, Started, FactOfAttempt, Noticed, Computed, Shared]
 Message = Union[Order, Welcome, Alive, Ask, Fact]
 
 FACTS: tuple[type[Fact], ...] = get_args(Fact)

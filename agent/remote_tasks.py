@@ -44,18 +44,15 @@ def carry_out(task: dict[str, Any], program: str, stream: BinaryIO, say: Say) ->
     home = Path.home()
     folder = home / ".seerd" / task["run"]
     try:
-        if task["do"] == "begin":
-            say({"done": _begin(task, Path(program), folder, stream, say)})
-        elif task["do"] == "end":
-            say({"done": _end(task["run"], folder, task["patience_s"])})
-        elif task["do"] == "end-agent":
-            say({"done": _end_foreign(task["run"], folder, task["grace_s"])})
-        elif task["do"] == "gpus":
-            say({"done": report()})
-        elif task["do"] == "printed":
-            say({"done": printed(folder, task["after"])})
-        else:
-            say({"done": _left(task["run"], folder)})
+        does: dict[str, Callable[[], Any]] = {
+            "begin": lambda: _begin(task, Path(program), folder, stream, say),
+            "end": lambda: _end(task["run"], folder, task["patience_s"]),
+            "end-agent": lambda: _end_foreign(task["run"], folder, task["grace_s"]),
+            "gpus": report,
+            "printed": lambda: printed(folder, task["after"]),
+            "left": lambda: _left(task["run"], folder),
+        }
+        say({"done": does[task["do"]]()})
     except (OSError, PushError, EndError, LeaseFolderError, ValueError) as error:
         say({"failed": str(error)})
 

@@ -25,10 +25,11 @@ def mark_of(run: str) -> str:
     return f"{run}//setup"
 
 
-async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, float], None]) -> str:
-    """Run the setup commands unless they have succeeded here before; return what went wrong.
+async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, float], None]) -> None:
+    """Run the setup commands unless they have succeeded here before.
 
-    `folder`: the agent's own. `note_slow`: called with a slow command, and when it began.
+    `folder`: the agent's own. `note_slow`: called with a slow command, and when it began. Raises
+    `OSError`, or `ValueError` with what went wrong.
     """
     commands = [job.id, *job.setup] if job.id else job.setup
     name = hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]
@@ -36,7 +37,8 @@ async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, flo
     # One of several jobs may come again with another source: the mark lies in its source.
     done = source / f".setup-{name}.done" if job.id else folder / f"setup-{name}.done"
     if not job.setup or done.exists():
-        return ""
+        return
+    of_job = f"{job.id}: " if job.id else ""
     output, source_inode = folder / "setup.log", source.stat().st_ino
     fixed = fixed_environment(job.env, job.names)
     env = {**os.environ, **fixed, host.MARKER: mark_of(run)}
@@ -51,12 +53,11 @@ async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, flo
         finally:
             slow.cancel()
         if status:
-            problem = f"setup command {command!r} ended with exit status {status}"
+            problem = f"{of_job}setup command {command!r} ended with exit status {status}"
             begins = max(begins, output.stat().st_size - LONGEST_WHY)
             end = plainfile.read(output, begins, LONGEST_WHY).decode(errors="replace")
             lines = end.splitlines()[-TAIL_LINES:]
-            return "\n".join([f"{problem}:", *lines] if lines else [problem])
+            raise ValueError("\n".join([f"{problem}:", *lines] if lines else [problem]))
     if source.stat().st_ino != source_inode:
-        return "its source was replaced while its setup commands ran"
+        raise ValueError(f"{of_job}its source was replaced while its setup commands ran")
     done.touch()
-    return ""

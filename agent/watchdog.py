@@ -101,7 +101,7 @@ class ScriptObserver:
         self._folder = folder
         self._lost = lost
         self._process: Optional[asyncio.subprocess.Process] = None
-        self._watching: Optional[asyncio.Task[None]] = None
+        self._watching: Optional[asyncio.Task[int]] = None
 
     @property
     def pids(self) -> set[int]:
@@ -112,7 +112,8 @@ class ScriptObserver:
         """Start it. Raises `OSError`."""
         (self._folder / "out.jsonl").touch()  # it may come later than the script's end
         self._process = await spawn()
-        self._watching = asyncio.ensure_future(self._watch(self._process))
+        self._watching = asyncio.ensure_future(self._process.wait())
+        self._watching.add_done_callback(lambda end: None if end.cancelled() else self._lost())
 
     async def see_end(self, code: Optional[int]) -> None:
         """Inform it that the script has ended, and wait until it has stored what is left."""
@@ -125,10 +126,6 @@ class ScriptObserver:
             os.replace(part, self._folder / END_FILE)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._process.wait(), LAST_LOOK_S)
-
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        await process.wait()
-        self._lost()
 
 
 class StragglerDetector:

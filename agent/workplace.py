@@ -60,17 +60,24 @@ def lay_out(
     return layout.laid
 
 
-def tidy(source: Path, work: Path, laid: Laid, folder: str = "") -> None:
-    """Remove from `work` all that is still as it was laid out, and what Python has compiled, so
-    that what the script has written stays. `folder`: where this is done, relative to both.
+def tidy(source: Path, work: Path, laid: Laid, checkpoint: str = "") -> None:
+    """Remove from `work` what the script has saved, as what was whole is kept elsewhere; all that
+    is still as it was laid out; and what Python has compiled. What the script has written stays.
     """
+    for path in work.glob(checkpoint) if checkpoint else ():
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    _remove_laid(source, work, laid, "")
+
+
+def _remove_laid(source: Path, work: Path, laid: Laid, folder: str) -> None:
     with contextlib.suppress(OSError), os.scandir(source / folder) as entries:
         for entry in entries:
             path = os.path.join(folder, entry.name)
             here = os.path.join(work, path)
             if entry.is_dir(follow_symlinks=False):
                 if os.path.isdir(here) and not os.path.islink(here):
-                    tidy(source, work, laid, path)
+                    _remove_laid(source, work, laid, path)
                 continue
             with contextlib.suppress(OSError):  # the script has removed it
                 now = os.lstat(here)
@@ -114,13 +121,6 @@ def put_back(checkpoints: Path, name: Optional[str], work: Path) -> str:
     except CheckpointError as error:
         raise ValueError(f"checkpoint {name} cannot be restored: {error}") from None
     return at
-
-
-def remove_saved(work: Path, checkpoint: str) -> None:
-    """Remove what the script has saved: what was whole is kept elsewhere."""
-    for path in work.glob(checkpoint) if checkpoint else ():
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 class _Layout:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seerd.agent.folders import pack
-from seerd.agent.workplace import MOST, SMALL, WIDE, lay_out, put_back, remove_saved, tidy
+from seerd.agent.workplace import MOST, SMALL, WIDE, lay_out, put_back, tidy
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_an_earlier_folder_is_replaced_and_the_source_is_not_touched(
     work = tmp_path / "work"
     lay_out(source, work, "out/last.pt")
     (work / "left").write_text("over")
-    lay_out(source, work, "out/last.pt")
+    laid = lay_out(source, work, "out/last.pt")
     assert not (work / "left").exists()
-    remove_saved(work, "*")
+    tidy(source, work, laid, "*")
     assert (source / "data" / "train.csv").exists()
 
 

@@ -21,9 +21,9 @@ OBSERVING = (
     Mutant(
         "a script goes on though nobody observes it",
         "whoever trains can be stopped",
-        "ScriptObserver._watch",
+        "ScriptObserver.begin",
         "self._lost()",
-        "",
+        "None",
         (f"{OBSERVED}::test_an_attempt_that_nobody_observes_any_more_ends",),
     ),
     Mutant(

@@ -162,19 +162,18 @@ class LocalProvider(Provider):
             raise ProviderError(f"the agent in {folder} did not start; its last lines:\n{tail}")
 
     def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
-        options: dict[str, object] = {
-            "--folder": folder,
-            "--run": self.run,
-            "--gpus": self.gpus,
-            "--lease-s": self.lease_s,
-            "--grace-s": self.grace_s,
-            "--share": self.weight,
-        }
-        words = [str(word) for option in options.items() for word in option]
-        kind = "--cuda" if self.cuda else "--slots"
+        options: list[object] = [
+            "--cuda" if self.cuda else "--slots",
+            "--folder",
+            folder,
+            "--run",
+            self.run,
+        ]
+        options += ["--gpus", self.gpus, "--share", self.weight]
+        options += ["--lease-s", self.lease_s, "--grace-s", self.grace_s]
         with (folder / "agent.out").open("ab") as out:
             return subprocess.Popen(
-                [sys.executable, "-I", str(self.bundle), kind, *words],
+                [sys.executable, "-I", str(self.bundle), *map(str, options)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
