@@ -55,13 +55,15 @@ def read(folder: Path) -> dict[int, ProgressMark]:
     marks: dict[int, ProgressMark] = {}
     with contextlib.suppress(OSError, struct.error):  # also of one that is cut short
         for local in range(MOST_RANKS):
-            version, *fields = MARK.unpack(plainfile.read(folder / str(local), 0, MARK.size))
+            path = folder / str(local)
+            version, *fields = MARK.unpack(plainfile.read(path, 0, MARK.size))
             mark = ProgressMark(*fields)
             is_sane = (
                 version == VERSION
                 and 0 < mark.peers <= MOST_RANKS
                 and WORKING <= mark.doing <= ENDED
                 and mark.pid > 1
+                and not path.is_symlink()
                 and all(math.isfinite(value) and value >= 0 for value in fields)
             )
             if not is_sane:
