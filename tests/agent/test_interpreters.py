@@ -215,8 +215,7 @@ def test_data_is_fetched_to_its_place_once_and_what_is_there_stays(
 def test_what_is_larger_than_a_range_is_fetched_in_several(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    for module in ("web", "downloads"):
-        monkeypatch.setattr(f"seerd.agent.{module}.RANGE", 10)
+    monkeypatch.setattr("seerd.agent.web.RANGE", 10)
     fetched = JobData()
     fetched.take(data(store, ("large", size)))
     fetched.fetch(tmp_path)
