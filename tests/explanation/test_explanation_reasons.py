@@ -164,7 +164,7 @@ def test_a_rank_that_fails_ends_the_attempt_on_its_other_instance(facts: MakeFac
     )
     assert (node.trial, node.saves) == ("t0001", False)
     first = explanations_of(timeline, "started")[0]
-    assert [on.instance for on in first.on] == ["m2.0", "m2.1"]
+    assert [on["instance"] for on in first.on] == ["m2.0", "m2.1"]
 
 
 def test_a_refusal_is_told_with_when_it_is_asked_again(facts: MakeFacts) -> None:

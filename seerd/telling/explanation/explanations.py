@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
-
 from seerd.core import events
 from seerd.core.events import AnyEvent
 from seerd.core.ledger import Charge
@@ -54,22 +52,6 @@ EndCause = Literal[  # how an attempt ended
     "lease",  # its agent stopped it, since nobody had renewed the lease
     "silent",  # its script ended without a report
 ]
-
-
-class On(Struct, frozen=True, kw_only=True):
-    """Some GPUs of one instance."""
-
-    instance: str
-    gpus: tuple[int, ...]  # indices of the GPUs
-
-
-class JobModel(Struct, frozen=True, kw_only=True):
-    """The model of one of the jobs that share a run."""
-
-    job: str
-    trial: str  # the trial that has trained it
-    metric: float  # metric by which it is the best of its job
-    path: str  # where it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +138,7 @@ class KnownBefore:
     def start(self, started: Explanation) -> None:
         """Add the attempt that was just ordered."""
         at_s, trial = started.at_s, started.trial
-        held = [Charge(trial, on.instance, len(on.gpus), at_s) for on in started.on]
+        held = [Charge(trial, on["instance"], len(on["gpus"]), at_s) for on in started.on]
         self.open[trial] = AttemptHistory(started, held)
         self.all.append(self.open[trial])
 

@@ -20,7 +20,7 @@ from seerd.core.state import State
 from seerd.planner import model
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.explanations import Explanation, On
+from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.sentences import (
     ENDINGS,
     STOPS,
@@ -277,7 +277,7 @@ def _titled(title: str, rows: Rows) -> list[RenderableType]:
 
 def _attempt(attempt: Json, name: str) -> str:
     first, last, best = attempt["first"], attempt["last"], attempt["best"]
-    facts = {**attempt, "on": convert(attempt["on"], tuple[On, ...]), "name": name}
+    facts = {**attempt, "name": name}
     facts |= {"after_s": None, "top": None}
     if attempt["training_s"] is not None:
         facts["after_s"] = attempt["training_s"] - attempt["start_s"]

@@ -30,11 +30,9 @@ from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.explanations import (
     EndCause,
     Explanation,
-    JobModel,
     Judgement,
     Kind,
     KnownBefore,
-    On,
     gone_s,
 )
 from seerd.telling.harmless import config_text
@@ -279,7 +277,7 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case commands.StartTrial():
             kept = step.state.trials[one.trial].checkpoints
             where = ((one.instance, one.gpus), *one.beside)
-            on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
+            on = tuple({"instance": instance, "gpus": gpus} for instance, gpus in where)
             newest = one.checkpoints[0] if one.checkpoints else None
             since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
             started = step.tell("started", one, "trial attempt why", on=on, **since)
@@ -293,7 +291,12 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             path = result.published and result.published.path
             of_jobs = ((job, result.of_jobs.get(job)) for job in step.state.jobs)
             models = tuple(
-                JobModel(job=job, trial=m.incumbent.trial, metric=m.incumbent.metric, path=m.path)
+                {
+                    "job": job,
+                    "trial": m.incumbent.trial,
+                    "metric": m.incumbent.metric,
+                    "path": m.path,
+                }
                 for job, m in of_jobs
                 if m is not None
             )

@@ -7,7 +7,7 @@ what follows a `|` in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from string import Formatter
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from seerd.core.events import RunFacts
 from seerd.core.state import State
 from seerd.planner.model import Group
-from seerd.telling.explanation.explanations import Explanation, JobModel, Kind, On
+from seerd.telling.explanation.explanations import Explanation, Kind
 from seerd.telling.harmless import printable
 from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
 
@@ -79,9 +79,9 @@ def names(many: Sequence[str]) -> str:
     return ", ".join(many) if more <= 1 else f"{', '.join(many[:MOST_NAMES])} and {more} more"
 
 
-def places(on: Sequence[On]) -> str:
+def places(on: Sequence[Mapping[str, Any]]) -> str:
     """Write which GPUs: m2.0 GPU 0-3 and m2.1 GPU 2."""
-    return " and ".join(f"{some.instance} GPU {gpus_text(some.gpus)}" for some in on)
+    return " and ".join(f"{some['instance']} GPU {gpus_text(some['gpus'])}" for some in on)
 
 
 def sizes(groups: Sequence[Group]) -> str:
@@ -90,9 +90,9 @@ def sizes(groups: Sequence[Group]) -> str:
     return " and ".join(each) or "nobody"
 
 
-def models(many: Sequence[JobModel]) -> str:
+def models(many: Sequence[Mapping[str, str]]) -> str:
     """Write whose models are where."""
-    return ", ".join(f"{model.job} in {model.path}" for model in many)
+    return ", ".join(f"{model['job']} in {model['path']}" for model in many)
 
 
 def value(metric: float | None) -> str:

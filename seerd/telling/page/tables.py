@@ -90,8 +90,8 @@ def bars(timeline: Timeline, state: State) -> tuple[list[Bar], int]:
     for attempt in timeline.attempts.all:
         for held, on in zip(attempt.held, attempt.started.on, strict=False):
             times = held.since_s, attempt.trains_s(held, state.now), held.end_s(state.now)
-            first, trial = rows.get(on.instance, 0), attempt.started.trial
-            for low, high in neighbours(on.gpus):
+            first, trial = rows.get(on["instance"], 0), attempt.started.trial
+            for low, high in neighbours(on["gpus"]):
                 every.append(Bar(first + low, first + high + 1, trial, *times))
     longest = sorted(every, key=lambda bar: bar.starts_s - bar.ends_s)[:MOST_BARS]
     return longest, len(every) - len(longest)
