@@ -131,16 +131,7 @@ def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> 
         inbox.withdraw(name)
 
 
-def _add_config(
-    folder: RunFolder, spec: Path | None, texts: Sequence[str] | None, job: NewJob, *, json: bool
-) -> None:
-    """Ask the run to try a configuration next, and print its answer. Raises `UsageError` if there
-    is none or a job is given too, if the run refuses or does not answer, and `JournalError`.
-    """
-    if spec is not None or not texts:
-        raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, and not both")
-    if job != NewJob():
-        raise UsageError("--name, --owner, --weight and limits are for a SPEC, not for --config")
+def _add_config(folder: RunFolder, texts: Sequence[str], *, json: bool) -> None:
     check_running(folder, "no configuration can be added")
     state = reading.read(folder)
     rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
@@ -280,7 +271,11 @@ def add(
     and `SpecError`.
     """
     if spec is None or texts:
-        _add_config(folder, spec, texts, new, json=json)
+        if spec is not None or not texts:
+            raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, not both")
+        if new != NewJob():
+            raise UsageError("--name, --owner, --weight and limits are for a SPEC, not --config")
+        _add_config(folder, texts, json=json)
         return
     if not folder.specs.is_dir():
         raise UsageError(GROUPS.format(run=folder.run))

@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from seerd import telling
 from seerd.backends.backend import GpuUse
 from seerd.backends.base import Machine, Quote
 from seerd.backends.by_name import by_name
@@ -38,9 +39,6 @@ from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 from seerd.version import VERSION
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 # with less free space for journals and models there is a warning, or a problem
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
 
@@ -55,13 +53,8 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
         return
     with working("looking at the spec, and at where it would run"):
         findings = examine(asked.path, asked.overrides(), home)
-
-    def view(findings: dict[str, Any]) -> RenderableType:
-        from seerd.telling.tables import doctor_view
-
-        return doctor_view(findings, str(asked.path))
-
-    tell(findings_json(findings), view, json=json)
+    shown = findings_json(findings)
+    tell(shown, lambda _: telling.tables.doctor_view(shown, str(asked.path)), json=json)
     raise typer.Exit(exit_code(findings))
 
 
@@ -171,13 +164,7 @@ def machines(options: SpecOptions | None, *, json: bool) -> None:
     local = by_name("local")
     backend = local(CLUSTERS["local"]()) if options is None else clusters.of(options.load())
     rows = [_use_row(use) for use in asyncio.run(backend.gpu_use())]
-
-    def view(used: Json) -> RenderableType:
-        from seerd.telling.tables import machines_table
-
-        return machines_table(used)
-
-    tell({"machines": rows}, view, json=json)
+    tell({"machines": rows}, telling.tables.machines_table, json=json)
 
 
 def _use_row(use: GpuUse) -> Json:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from seerd import telling
 from seerd.commands.common import say, tell
 from seerd.commands.options import SpecOptions
 from seerd.planning import plans
 from seerd.planning.planned import first_configs
 from seerd.runs import clusters, earlier
 from seerd.shell.home import Home
-from seerd.telling.plan_json import Json, plan_json
+from seerd.telling.plan_json import plan_json
 from seerd.telling.working import working
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
@@ -31,10 +28,5 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
         others = {} if asked.minimize else plans.others_of(experiment, home, quote, ideal=ideal)
         single = not experiment.is_shared
         configs = first_configs(planned.problem, jobs[0].goal.mode) if single else []
-
-    def view(plan: Json) -> RenderableType:
-        from seerd.telling.tables import plan_view
-
-        return plan_view(plan)
-
-    tell(plan_json(planned, others, configs), view, json=json)
+    shown = plan_json(planned, others, configs)
+    tell(shown, lambda _: telling.tables.plan_view(shown), json=json)

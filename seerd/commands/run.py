@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from seerd import telling
 from seerd.commands import beginning
 from seerd.commands.common import STARTED, quickly, say, tell
 from seerd.commands.options import Shown, SpecOptions
 from seerd.units import SLOW_S
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from seerd.backends.base import Quote
     from seerd.core.events import RunFacts
     from seerd.core.state import State
@@ -195,17 +194,12 @@ def _print_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
     code = run_json.exit_code(state)
     if folder.target.is_file() and code != run_json.EXIT_INTERRUPTED:
         from seerd.commands import profiling
-        from seerd.telling.tables import profile_view
 
-        tell(profiling.finish(folder, state), profile_view, json=shown.json)
+        profile = profiling.finish(folder, state)
+        tell(profile, lambda _: telling.tables.profile_view(profile), json=shown.json)
         return 0
-
-    def view(_: object) -> RenderableType:
-        from seerd.telling.summary import summary
-
-        return summary(state)
-
-    tell(on_end.result_of(folder, ended), view, json=shown.json)
+    result = on_end.result_of(folder, ended)
+    tell(result, lambda _: telling.summary.summary(state), json=shown.json)
     return code
 
 

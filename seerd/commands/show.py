@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from seerd import telling
 from seerd.commands.common import say, tell
 from seerd.errors import JournalError
 from seerd.runs import reading, unstored
@@ -14,21 +14,12 @@ from seerd.telling import run_json
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 def list_runs(home: Home, *, json: bool) -> None:
     """Print all runs, the newest last; one whose journal cannot be read is listed as unreadable."""
     with working("reading all runs"):
         rows = [_row(folder) for folder in home.runs()]
-
-    def view(listed: Json) -> RenderableType:
-        from seerd.telling.tables import runs_table
-
-        return runs_table(listed["runs"])
-
-    tell({"runs": rows}, view, json=json)
+    tell({"runs": rows}, lambda listed: telling.tables.runs_table(listed["runs"]), json=json)
 
 
 def _row(folder: RunFolder) -> Json:
@@ -46,13 +37,9 @@ def show(folder: RunFolder, *, every: bool, json: bool) -> None:
     with working(f"reading {folder.run}"):
         state = reading.read(folder)
     alive = folder.owner() is not None
-
-    def view(_: Json) -> RenderableType:
-        from seerd.telling.summary import MOST_ROWS, summary
-
-        return summary(state, alive=alive, most=None if every else MOST_ROWS)
-
-    tell(run_json.details(state, run_json.status_of(state, alive)), view, json=json)
+    details = run_json.details(state, run_json.status_of(state, alive))
+    most: dict[str, None] = {"most": None} if every else {}
+    tell(details, lambda _: telling.summary.summary(state, alive=alive, **most), json=json)
     for line in unstored.note(folder, state) if state.finished else ():
         say(line)
 
@@ -62,10 +49,5 @@ def ledger(folder: RunFolder, *, json: bool) -> None:
     with working(f"reading {folder.run}"):
         state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
-
-    def view(charges: Json) -> RenderableType:
-        from seerd.telling.tables import ledger_table
-
-        return ledger_table(charges)
-
-    tell(run_json.ledger(state, now_s), view, json=json)
+    charges = run_json.ledger(state, now_s)
+    tell(charges, lambda _: telling.tables.ledger_table(charges), json=json)
