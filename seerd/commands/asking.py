@@ -117,15 +117,11 @@ def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> 
                     detail = f": {reply.detail}" if reply.detail else ""
                     return why_denied(folder, reply.denied) + detail if reply.denied else ""
                 if not alive:
-                    raise UsageError(
-                        f"the process of {folder.run} has ended before it answered; unless {show} "
-                        f"tells it, ask again after seerd resume {folder.run}"
-                    )
+                    what = f"the process of {folder.run} has ended before it answered"
+                    raise UsageError(f"{what}; what holds: {show}")
                 if time.monotonic() > end:
-                    raise UsageError(
-                        f"{folder.run} has not answered in {patience_s:g} s, and is asked no more. "
-                        f"What holds: {show}"
-                    )
+                    what = f"{folder.run} has not answered in {patience_s:g} s"
+                    raise UsageError(f"{what}, and is asked no more; what holds: {show}")
                 time.sleep(POLL_S)
     finally:
         inbox.withdraw(name)

@@ -30,8 +30,6 @@ WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # what a line of the log 
 
 @dataclass(frozen=True, slots=True)
 class _Exporter:
-    """One process."""
-
     kind: str  # name of the tracker
     where: str  # its folder or address, for any working directory
     process: subprocess.Popen[bytes]

@@ -189,8 +189,6 @@ async def _built(planned: ImagePlan, folder: Path, say: Callable[[str], None]) -
 
 @dataclass(slots=True)
 class _Build:
-    """One build: what it works with, and what it has so far."""
-
     planned: ImagePlan
     folder: Path  # a temporary folder on this machine
     say: Callable[[str], None]  # prints a line for each step

@@ -108,11 +108,9 @@ def _compare(folders: Sequence[RunFolder], to: Path) -> None:
         raise UsageError(
             f"jobs share {' and '.join(shared)}: only runs of one job are compared with each other"
         )
-    metrics = {run_facts.metric for run_facts in facts}
+    metrics = {f"{run_facts.metric} ({run_facts.mode})" for run_facts in facts}
     if len(metrics) > 1:
         raise UsageError(f"these runs have different metrics: {', '.join(sorted(metrics))}")
-    if len({run_facts.mode for run_facts in facts}) > 1:
-        raise UsageError(f"in some of these runs more {metrics.pop()} is better, in others less")
     with working("drawing"):
         page = comparison(runs)
     _write(to, page)

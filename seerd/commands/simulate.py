@@ -254,7 +254,6 @@ def runs(study: Study) -> int:
 
 
 def _row(study: Study, limits: Limits, params: PolicyParams) -> Row:
-    """Return a row without outcomes."""
     setting = replace(study.setting, limits=limits)
     problem: Problem | Impossible
     try:

@@ -46,6 +46,8 @@ JOB = {
     "max_gpus": v.whole(1),
     "curves": v.text,
 }
+# what a spec says of its run, where that is its own
+OF_ITS_RUN = ("name", "limits", "cluster", "folder", "text", "on_end", "export")
 # overrides of these are for the group; others for each job's spec
 FROM_THE_GROUP = ("limits.", "cluster.")
 
@@ -73,16 +75,8 @@ class Experiment:
 
 def of_one(spec: Spec) -> Experiment:
     """Return the experiment of a spec that has a run of its own."""
-    return Experiment(
-        spec.name,
-        spec.limits,
-        spec.cluster,
-        (spec,),
-        spec.folder,
-        spec.text,
-        on_end=spec.on_end,
-        export=spec.export,
-    )
+    own: dict[str, Any] = {name: getattr(spec, name) for name in OF_ITS_RUN}
+    return Experiment(jobs=(spec,), **own)
 
 
 def load(

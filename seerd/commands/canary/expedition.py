@@ -129,8 +129,6 @@ async def _all(*works: Coroutine[Any, Any, None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Checks:
-    """The checks of a canary."""
-
     plan: CanaryPlan
     log: OutcomeLog
     folder: Path  # a temporary folder on this machine

@@ -226,7 +226,6 @@ def _checkpoint(facts: ScriptFacts) -> list[str]:
 
 
 def _missing(facts: ScriptFacts, arguments: Arguments) -> Iterator[str]:
-    """Yield what the user has to do."""
     names = {option.name for option, _ in arguments}
     needed = [one for one in facts.options if one.required and one.name not in names]
     if about := {one.flag.rstrip("="): " ".join(one.about.split()) for one in needed}:

@@ -225,7 +225,6 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _again(nodes: list[ast.AST], options: list[ScriptOption]) -> list[str]:
-    """Return the arguments with which a script goes on from a checkpoint."""
     for option in options:
         if option.word in RESUMES and option.choices == ():
             return option.arguments("{checkpoint}")
