@@ -127,17 +127,6 @@ def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> 
         inbox.withdraw(name)
 
 
-def _add_config(folder: RunFolder, texts: Sequence[str], *, json: bool) -> None:
-    check_running(folder, "no configuration can be added")
-    state = reading.read(folder)
-    rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
-    config = completed(state.facts.problem.space, values(texts), rng)
-    if why := ask(folder, AddRequest(dict(config))):
-        raise UsageError(f"{config_text(config)} was not added: {why}")
-    added = {"run": folder.run, "config": plain(config)}
-    tell(added, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
-
-
 def completed(space: Space, wanted: Config, rng: random.Random) -> Config:
     """Draw what a configuration leaves open. Raises `UsageError` if it is not in the space."""
     if why := why_not(space, wanted):
@@ -271,7 +260,14 @@ def add(
             raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, not both")
         if new != NewJob():
             raise UsageError("--name, --owner, --weight and limits are for a SPEC, not --config")
-        _add_config(folder, texts, json=json)
+        check_running(folder, "no configuration can be added")
+        state = reading.read(folder)
+        rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
+        config = completed(state.facts.problem.space, values(texts), rng)
+        if why := ask(folder, AddRequest(dict(config))):
+            raise UsageError(f"{config_text(config)} was not added: {why}")
+        added = {"run": folder.run, "config": plain(config)}
+        tell(added, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
         return
     if not folder.specs.is_dir():
         raise UsageError(GROUPS.format(run=folder.run))

@@ -62,7 +62,16 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
     """Make all checks of this spec, or of every job of a group. Failures are findings."""
     notes = Notes(cloud=False)
     notes.ok("seerd", f"seerd {VERSION}, Python {platform.python_version()}")
-    _disk(notes, home)
+    folder = next(path for path in (home.path, *home.path.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    found = f"{home.path}: {free / 2**30:.1f} GiB free"
+    if not os.access(folder, os.W_OK):
+        notes.problem("home", f"{folder} cannot be written", "name another with --home")
+    elif free < LITTLE_BYTES:
+        todo = "journals and best models are kept there: make room, or --home"
+        notes.note("home", "problem" if free < TOO_LITTLE_BYTES else "warning", found, todo)
+    else:
+        notes.ok("home", found)
     try:
         experiment = load([path], options)
     except SeerdError as error:
@@ -100,20 +109,6 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
             for f in findings
         ],
     }
-
-
-def _disk(notes: Notes, home: Home) -> None:
-    folder = next(path for path in (home.path, *home.path.parents) if path.exists())
-    if not os.access(folder, os.W_OK):
-        notes.problem("home", f"{folder} cannot be written", "name another with --home")
-        return
-    free = shutil.disk_usage(folder).free
-    found = f"{home.path}: {free / 2**30:.1f} GiB free"
-    if free < LITTLE_BYTES:
-        todo = "journals and best models are kept there: make room, or --home"
-        notes.note("home", "problem" if free < TOO_LITTLE_BYTES else "warning", found, todo)
-    else:
-        notes.ok("home", found)
 
 
 def _runnable(spec: Spec, home: Home) -> Finding:

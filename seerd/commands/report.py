@@ -45,8 +45,15 @@ def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:
         time.sleep(AGAIN_S)
     for place, ending in ((options.png, ".png"), (options.pdf, ".pdf")):
         if place is not None:
-            with working(f"drawing the pictures as {ending}"):
-                _pictures(made, place, ending)
+            try:
+                with working(f"drawing the pictures as {ending}"):
+                    place.mkdir(parents=True, exist_ok=True)
+                    pictures = made.pictures()
+                    for picture in pictures:
+                        write(picture.spec, place / f"{picture.name}{ending}")
+            except OSError as error:
+                raise UsageError(f"{place} cannot be written: {error.strerror}") from error
+            print(f"{count(len(pictures), 'picture')} in {harmless(str(place))}")
 
 
 class RunReader:
@@ -134,14 +141,3 @@ def _write(to: Path, page: str) -> None:
         part.unlink(missing_ok=True)
         raise UsageError(f"{to} cannot be written: {error.strerror}") from error
     print(f"{harmless(str(to))} ({len(page.encode()) / 1e6:.1f} MB)", flush=True)
-
-
-def _pictures(made: RunReport, place: Path, ending: str) -> None:
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        pictures = made.pictures()
-        for picture in pictures:
-            write(picture.spec, place / f"{picture.name}{ending}")
-    except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}") from error
-    print(f"{count(len(pictures), 'picture')} in {harmless(str(place))}")
