@@ -53,7 +53,7 @@ def find(run: str, home: Path | None) -> RunFolder:
     return home_of(home).find(run)
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, option: str = "") -> float:
     """Read the duration of an option. Raises `UsageError`."""
     from seerd.errors import UsageError
     from seerd.units import parse_duration
@@ -61,7 +61,7 @@ def seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"{text}: {error}") from error
+        raise UsageError(f"{option} {text}: {error}".lstrip()) from error
 
 
 def say(line: str) -> None:

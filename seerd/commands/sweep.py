@@ -113,7 +113,7 @@ def sweep(
     """Sweep, and print the result. Raises `typer.Exit` with the exit code, `UsageError`, and
     `CloudError` as `swept` does.
     """
-    older_than_s = seconds(older_than) if older_than else None
+    older_than_s = seconds(older_than, "--older-than") if older_than else None
     with working("looking for what runs have left in the cloud"):
         report, results = asyncio.run(
             swept(home, region, dry_run=dry_run, older_than_s=older_than_s)
