@@ -628,6 +628,7 @@ BY_ANY_NAME = {
     "seerd.agent.warm.preload",
     "seerd.commands",
     "seerd.shell.policy_main",
+    "seerd.telling",
     "seerd.training.sharded",
 }
 """What imports modules of somebody else, or what is asked for."""
