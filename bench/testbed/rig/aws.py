@@ -38,6 +38,7 @@ class Moto:
 
     def __init__(self, vpc_cidr: str) -> None:
         os.environ |= {
+            "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",  # hundreds at each reset, of which none boots
             "MOTO_S3_CUSTOM_ENDPOINTS": "",
             "AWS_ACCESS_KEY_ID": "moto",
             "AWS_SECRET_ACCESS_KEY": "moto",

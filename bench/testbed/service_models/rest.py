@@ -42,7 +42,14 @@ OF_EVERY_ANSWER = frozenset({"x-amz-request-id", "x-amz-id-2", "x-amz-bucket-reg
 
 def operation_at(service: ServiceModel, request: Request) -> OperationModel:
     """Several operations have one address: the one that is meant says most of what is there."""
-    fits = [(said, name) for name, said in _addresses(service).items() if said.is_that_of(request)]
+    query = request.query()
+    path = request.url.partition("?")[0].strip("/")
+    depth = min(2, len(path.split("/", 1))) if path else 0
+    fits = [
+        (said, name)
+        for name, said in _addresses(service).items()
+        if (said.method, said.depth) == (request.method, depth) and said.is_that_of(request, query)
+    ]
     if not fits:
         raise LookupError(
             f"{service.service_name} has no operation {request.method} {request.url[:200]}"
@@ -65,14 +72,11 @@ class _Address:
     def weight(self) -> int:
         return len(self.fixed) + len(self.query) + len(self.headers)
 
-    def is_that_of(self, request: Request) -> bool:
-        query = request.query()
-        path = request.url.partition("?")[0].strip("/")
-        depth = min(2, len(path.split("/", 1))) if path else 0
+    def is_that_of(self, request: Request, query: Mapping[str, str]) -> bool:
+        """Whether it is, of those with this method and depth."""
         return (
-            (request.method, depth) == (self.method, self.depth)
-            and all(query.get(name) == text for name, text in self.fixed.items())
-            and self.query <= set(query)
+            all(query.get(name) == text for name, text in self.fixed.items())
+            and self.query <= query.keys()
             and all(request.header(name) for name in self.headers)
         )
 
