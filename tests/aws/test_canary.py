@@ -275,7 +275,7 @@ def test_ctrl_c_takes_the_object_of_a_doctor_out_of_the_bucket(
     put = 2 if command == "canary" else 1  # by the canary's own doctor, and by the one beside it
     while s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] < put:
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     rig.no_faults()
     process.communicate(timeout=FLIGHT_S)
