@@ -5,33 +5,152 @@ of GPUs, who leaves when.
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import json
 import math
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.agent.manifest import Comparison
+from seerd.agent.warm.script import Script
 from seerd.training import checkpoints
 from seerd.training.attempt import Attempt, mean_of, since_boot
 from seerd.training.data import Sampler, Share, split
 from seerd.training.marks import Mark, Steps
 from seerd.training.pace import Horizon
 from seerd.training.ranks import Ranks
+from tests.agent.forks import forked
 
 ROOT = Path(__file__).parent.parent
 GOAL = Comparison("accuracy", "max")
 REGRESSION = ROOT / "tests" / "programs" / "regression.py"
+
+
+class Processes:
+    """The ranks of an attempt: forks of this process, since an import of torch takes seconds. As
+    under torchrun they meet at a store, and if one fails, the others are killed.
+    """
+
+    started: ClassVar[list[Processes]] = []
+
+    def __init__(self, script: Path, gpus: int, environment: dict[str, str], log: Path) -> None:
+        import_torch()
+        self._log = log
+        log.touch()
+        self._store = Store() if gpus > 1 else None
+        shared = self._store.environment(gpus) if self._store is not None else {}
+        self._left: set[int] = set()
+        for rank in map(str, range(gpus)):
+            own = {"RANK": rank, "LOCAL_RANK": rank} if shared else {}
+            env = {**environment, **shared, **own}
+            self._left.add(forked(lambda env=env: become(script, env, log)))
+        self.failed = False
+        self.started.append(self)
+
+    def poll(self) -> bool:
+        """Whether all have ended."""
+        for pid in list(self._left):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self._left.remove(pid)
+                self.failed |= status != 0
+        if self.failed:
+            self.kill()
+        if not self._left and self._store is not None:
+            self._store.close()
+            self._store = None
+        return not self._left
+
+    def kill(self) -> None:
+        for pid in self._left:
+            os.kill(pid, signal.SIGKILL)
+
+    def printed(self) -> str:
+        """What they have printed until all have ended."""
+        while not self.poll():
+            time.sleep(0.01)
+        return self._log.read_text()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """A test that has failed leaves no process behind."""
+    yield
+    while Processes.started:
+        process = Processes.started.pop()
+        process.kill()
+        process.printed()
+
+
+@cache
+def import_torch() -> None:
+    """Import torch before the forks, and what its first optimizer imports, which takes as long.
+    Only here, since every worker reads this file.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        torch.optim.SGD([torch.zeros(1)])
+
+
+def become(script: Path, environment: dict[str, str], log: Path) -> None:
+    """Make this fork the process of the script."""
+    import torch
+
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(output, number)
+    os.environ.clear()
+    os.environ.update(environment)
+    warnings.resetwarnings()
+    torch.set_num_threads(1)
+    gc.freeze()  # what is pytest's is not looked at when the script ends
+    Script([sys.executable, str(script)]).run()
+
+
+class Store:
+    """Where ranks meet, served by a fork as by torchrun's process."""
+
+    def __init__(self) -> None:
+        import torch.distributed
+
+        (told, tells), (needed, self._keeps) = os.pipe(), os.pipe()
+
+        def serve() -> None:
+            os.close(self._keeps)
+            served = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+            os.write(tells, b"%d\n" % served.port)
+            os.read(needed, 1)
+
+        self._pid = forked(serve)
+        for theirs in (tells, needed):
+            os.close(theirs)
+        with os.fdopen(told) as reading:
+            self._port = reading.readline().strip()
+
+    def environment(self, ranks: int) -> dict[str, str]:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port}
+        return {**place, "WORLD_SIZE": str(ranks), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+    def close(self) -> None:
+        os.close(self._keeps)
+        os.waitpid(self._pid, 0)
 
 
 class Bench:
@@ -54,8 +173,8 @@ class Bench:
     ) -> list[dict]:
         """One attempt; the lines that it wrote for the agent."""
         process, out = self.start(gpus, steps=steps, unit=unit, every_s=every_s, **env)
-        text = process.communicate()[0]
-        assert (process.returncode == 0) == (code == 0), text
+        text = process.printed()
+        assert process.failed == (code != 0), text
         return self.lines(out)
 
     def start(
@@ -70,7 +189,7 @@ class Bench:
         smooth: int = 1,
         constraints: Sequence[str] = (),
         **env: str,
-    ) -> tuple[subprocess.Popen[str], Path]:
+    ) -> tuple[Processes, Path]:
         self.attempts += 1
         attempt = self.folder / str(self.attempts)
         attempt.mkdir(parents=True)
@@ -108,15 +227,7 @@ class Bench:
             "TEST_UNIT": str(unit),
             **env,
         }
-        launcher = (
-            ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
-            if gpus > 1
-            else []
-        )
-        command = [sys.executable, *launcher, str(script)]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        process = Processes(script, gpus, environment, attempt / "log")
         return process, attempt / "out.jsonl"
 
     def lines(self, out: Path) -> list[dict]:
@@ -178,7 +289,7 @@ def test_when_the_agent_asks_for_it_all_ranks_save_at_the_same_step_and_go_on(
     process, out = bench.start(2, steps=10**6, unit=1, every_s=1000.0)
 
     def told(kind: str) -> int:
-        assert process.poll() is None
+        assert not process.poll()
         return out.read_text().count(f'"kind": "{kind}"') if out.exists() else 0
 
     while told("report") < 5:
@@ -190,24 +301,24 @@ def test_when_the_agent_asks_for_it_all_ranks_save_at_the_same_step_and_go_on(
     assert told("checkpoint") == saved + 1
     assert not (out.parent / "save").exists()
     (out.parent / "stop").touch()
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    process.printed()
+    assert not process.failed
 
 
 def test_all_ranks_leave_at_the_same_step_and_save(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     process, out = bench.start(2, steps=10**6, unit=1, every_s=1000.0)
     while not out.exists() or out.read_text().count("report") < 5:
-        assert process.poll() is None
+        assert not process.poll()
         time.sleep(0.02)
     (out.parent / "stop").touch()
-    text = process.communicate(timeout=60)[0]
-    assert process.returncode == 0, text
+    text = process.printed()
+    assert not process.failed, text
     lines = bench.lines(out)
     reports = [line["epoch"] for line in lines if line["kind"] == "report"]
     saved = [line["name"] for line in lines if line["kind"] == "checkpoint"]
     assert int(saved[-1].split("-")[0]) == reports[-1]
-    import torch  # here, since it takes seconds and every worker reads this file
+    import torch
 
     payload = torch.load(bench.checkpoints / f"{saved[-1]}.pt", weights_only=True)
     assert payload["epoch"] == reports[-1]
@@ -222,10 +333,11 @@ def test_a_trial_whose_agent_has_died_saves_and_leaves(tmp_path: Path) -> None:
         bench = Bench(tmp_path / "trial")
         process, out = bench.start(1, steps=10**6, unit=1, SEERD_AGENT_LOCK=str(lock))
         while not out.exists() or "report" not in out.read_text():
-            assert process.poll() is None
+            assert not process.poll()
             time.sleep(0.02)
-    process.communicate(timeout=30)
-    assert process.returncode == 0
+        fcntl.flock(held, fcntl.LOCK_UN)  # the fork has the file open, too
+    process.printed()
+    assert not process.failed
     assert bench.lines(out)[-1]["kind"] == "checkpoint"
 
 
@@ -361,8 +473,8 @@ def test_a_better_model_is_saved_without_waiting_for_the_next_interval(tmp_path:
     script = tmp_path / "train.py"
     script.write_text(GETS_BETTER_THEN_WORSE)
     process, out = bench.start(1, steps=0, unit=0, every_s=1e6, script=script)
-    text = process.communicate()[0]
-    assert process.returncode == 0, text
+    text = process.printed()
+    assert not process.failed, text
     reports = {line["epoch"]: line for line in bench.lines(out) if line["kind"] == "report"}
     saved = [line["name"] for line in bench.lines(out) if line["kind"] == "checkpoint"]
     told = [int(name.partition("-")[0]) for name in saved]
@@ -390,8 +502,8 @@ def test_checkpoints_have_the_mean_of_the_last_reports_over_all_attempts(tmp_pat
         process, out = bench.start(
             1, steps=0, unit=0, every_s=1e6, script=script, smooth=3, TEST_VALUES=values
         )
-        text = process.communicate()[0]
-        assert process.returncode == 0, text
+        text = process.printed()
+        assert not process.failed, text
         reported |= {n["epoch"]: n["metrics"] for n in bench.lines(out) if n["kind"] == "report"}
         last = max(bench.checkpoints.glob("*.json"))
         manifest = json.loads(last.read_text())
@@ -412,8 +524,8 @@ def test_a_report_that_violates_a_constraint_is_no_worth_of_a_checkpoint(tmp_pat
     process, out = bench.start(
         *(1,), steps=0, unit=0, script=script, constraints=["loss > -5"], TEST_VALUES="3 9"
     )
-    text = process.communicate()[0]
-    assert process.returncode == 0, text
+    text = process.printed()
+    assert not process.failed, text
     lines = bench.lines(out)
     told = [line["metrics"]["accuracy"] for line in lines if line["kind"] == "report"]
     assert told == [3.0, 9.0], "reports are as they were made"
@@ -432,8 +544,8 @@ def test_a_report_must_have_what_the_spec_has_a_constraint_on(tmp_path: Path) ->
     process, _ = bench.start(
         *(1,), steps=0, unit=0, script=script, constraints=["latency_ms < 20"], TEST_VALUES="3"
     )
-    text = process.communicate()[0]
-    assert process.returncode == 1
+    text = process.printed()
+    assert process.failed
     assert "the spec has a constraint on 'latency_ms', and trial.report() was given" in text
 
 
@@ -496,14 +608,15 @@ def test_a_trial_knows_how_far_it_is_across_its_attempts_and_on_every_rank(tmp_p
     script.write_text(TELLS_HOW_FAR_IT_IS)
     for _ in range(2):
         process, _ = bench.start(2, steps=0, unit=0, script=script, max_reports=8)
-        text = process.communicate()[0]
-        assert process.returncode == 0, text
+        text = process.printed()
+        assert not process.failed, text
     for rank in (0, 1):
         rows = (tmp_path / f"steps.jsonl.{rank}").read_text().splitlines()
         assert rows == [f"{epoch} {epoch / 8}" for epoch in range(4)]
 
 
 def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
+    """Not even torch is needed: Python without its packages has none."""
     (tmp_path / "spec.toml").write_text(
         "[space]\nlr = { low = 1e-4, high = 1.0, log = true }\nlayers = [3, 5]\n"
     )
@@ -517,7 +630,7 @@ def test_a_script_runs_by_hand_without_seerd(tmp_path: Path) -> None:
     }
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
-        [sys.executable, "train.py"],
+        [sys.executable, "-S", "train.py"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -566,14 +679,8 @@ def test_ranks_together_read_what_one_alone_would(samples: int, share: int, pass
 
 
 def test_reporting_something_else_than_the_metric_is_told(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    process, _ = bench.start(1, steps=2, unit=1)
-    process.kill()
-    process.communicate()
     script = tmp_path / "wrong.py"
     script.write_text("import seerd\nt = seerd.trial()\nt.running()\nt.report(acc=1)\n")
-    environment = {**os.environ, "SEERD_DIR": str(tmp_path / "1"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, check=False
-    )
-    assert "the spec's metric is 'accuracy', and trial.report() was given acc" in done.stderr
+    process, _ = Bench(tmp_path).start(1, steps=0, unit=0, script=script)
+    assert "the spec's metric is 'accuracy', and trial.report() was given acc" in process.printed()
+    assert process.failed
