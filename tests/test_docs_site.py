@@ -6,8 +6,6 @@ import os
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import typer
 
 from seerd import cli
+from tests.commands import run_command
 from tests.test_docs import documents
 
 ROOT = Path(__file__).parent.parent
@@ -87,14 +86,7 @@ def test_the_commands_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> No
         for line in block.splitlines():
             command = line.partition("#")[0].strip()
             words = [*shlex.split(command)[1:], *QUICK.get(command, ())]
-            ended = subprocess.run(
-                [sys.executable, "-m", "seerd.cli", *words],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            ended = run_command(words, tmp_path, environment)
             assert ended.returncode == 0, command + ended.stdout + ended.stderr
     assert name != "start" or (tmp_path / "model" / "config.json").exists()
     assert name != "start" or (tmp_path / "run.html").exists()

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from seerd.planner.space import Parameter, Space
 from seerd.runs.earlier import BEST, MOST, best_configs, learned, of_space, taken_up
 from seerd.runs.reading import read
 from seerd.shell.home import Home
+from tests.commands import run_command
 from tests.explanation.timelines import write_run
 from tests.planner.spaces import MIXED
 
@@ -76,10 +76,7 @@ def folder(tmp_path: Path, facts: MakeFacts) -> Path:
 
 def seerd(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SEERD_HOME": str(folder / "home"), "COLUMNS": "200"}
-    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    return run_command(args, folder, environment)
 
 
 def state_of(folder: Path, run: str) -> State:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from seerd.spec.spec import load_spec
+from tests.commands import run_command
 
 ROOT = Path(__file__).parent.parent
 SMALL = (
@@ -42,41 +43,43 @@ LIGHT = {
 NAMES = sorted(spec.parent.name for spec in (ROOT / "examples").glob("*/evaluate.py"))
 
 
-def output_of(name: str, environment: dict[str, str], *command: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT / "examples" / name,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+def tuned(name: str, home: Path, *options: str, code: int = 0) -> str:
+    """What a run of an example prints."""
+    environment = {**os.environ, "SEERD_HOME": str(home), "FASHION_MNIST": str(home)}
+    folder = ROOT / "examples" / name
+    ended = run_command(["run", "spec.toml", *options], folder, environment)
+    assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout
 
 
-def few_images(folder: Path) -> Path:
+def few_images(folder: Path) -> None:
     """Write files like those of Fashion-MNIST, with grey images."""
     for name, count in (("train", 5_600), ("t10k", 100)):
         pixels, classes = bytes(16) + b"\x40" * (count * 784), bytes(8) + b"\x03" * count
         (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(pixels, 1))
         (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(classes, 1))
-    return folder
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_trains_and_its_model_is_evaluated(name: str, tmp_path: Path) -> None:
-    environment = {"SEERD_HOME": str(tmp_path), "FASHION_MNIST": str(few_images(tmp_path))}
+    few_images(tmp_path)
     mode = load_spec(ROOT / "examples" / name / "spec.toml").goal.mode
     first = ("--set", f"metric.target={WORST[mode]}", "--set", "limits.max_gpus=1")
     light = ("--set", f"policy.start=[{{ {LIGHT[name]} }}]")
     plain = () if name == "digits" else ("--set", 'train.launcher="python"')
-    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, *first, *light, *plain)
-    told = json.loads(output_of(name, environment, *run))
+    told = json.loads(tuned(name, tmp_path, "--json", *SMALL, *first, *light, *plain))
     assert told["status"] == "target"
     model = Path(told["best"]["checkpoint"]).parent  # as `seerd best --to` copies it
-    printed = output_of(name, environment, "evaluate.py", str(model))
-    assert re.search(r"test [\w ]+ [\d.]+$", printed.strip())
+    evaluated = subprocess.run(
+        [sys.executable, "evaluate.py", str(model)],
+        cwd=ROOT / "examples" / name,
+        env={**os.environ, "FASHION_MNIST": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert re.search(r"test [\w ]+ [\d.]+$", evaluated.stdout.strip())
 
 
 def test_without_its_images_fashion_says_where_they_are_from(tmp_path: Path) -> None:
@@ -109,17 +112,9 @@ def test_hyperparameters_reach_a_script_that_knows_nothing_of_seerd(
     name: str, model: str, optim: str, tmp_path: Path
 ) -> None:
     guess = f'"{model}layers" = [64, 32], "{model}activation" = "tanh", "{optim}lr" = 1e-5'
-    first = ("--set", "metric.target=0.0", "--set", "policy.name=random")
-    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, *first)
-    told = output_of(
-        name,
-        {"SEERD_HOME": str(tmp_path)},
-        *run,
-        "--set",
-        f"policy.start=[{{ {guess} }}]",
-        "--set",
-        "policy.trials=1",
-    )
+    first = ("metric.target=0.0", "policy.name=random", "policy.trials=1")
+    keys = [word for key in (*first, f"policy.start=[{{ {guess} }}]") for word in ("--set", key)]
+    told = tuned(name, tmp_path, "--json", *SMALL, *keys)
     best = json.loads(told)["best"]
     _, _, got = pickle.loads(Path(best["checkpoint"]).read_bytes())
     if name == "yaml":
@@ -132,18 +127,10 @@ def test_hyperparameters_reach_a_script_that_knows_nothing_of_seerd(
 def test_one_number_at_the_end_gives_the_best_configuration(tmp_path: Path) -> None:
     """No trial is paused: each starts once. With three trials the run ends long before its limits."""
     few = ("--set", "policy.trials=3", "--set", "policy.start=[{ C = 10.0, gamma = 1e-3 }]")
-    ended = subprocess.run(
-        [sys.executable, "-m", "seerd.cli", "run", "spec.toml", "--plain", *few],
-        cwd=ROOT / "examples" / "one_number",
-        env={**os.environ, "SEERD_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 4, ended.stdout + ended.stderr
-    assert "a trial that is stopped begins anew" in ended.stdout
-    started = re.findall(r"(t\d+) trains on", ended.stdout)
+    printed = tuned("one_number", tmp_path, "--plain", *few, code=4)
+    assert "a trial that is stopped begins anew" in printed
+    started = re.findall(r"(t\d+) trains on", printed)
     assert sorted(started) == ["t0001", "t0002", "t0003"]
     assert re.search(
-        r"^best configuration: t\d+, accuracy 0\.9\d+ at report 1, C=", ended.stdout, re.MULTILINE
+        r"^best configuration: t\d+, accuracy 0\.9\d+ at report 1, C=", printed, re.MULTILINE
     )

@@ -17,6 +17,7 @@ from seerd.commands.init.hyperparameters import dimension
 from seerd.commands.init.options import ScriptOption
 from seerd.errors import SpecError
 from seerd.spec.spec import Spec, load_spec
+from tests.commands import run_command
 from tests.init_scripts import NO_RESUME, RUN, SHAPES, Shape
 
 ROOT = Path(__file__).parent.parent
@@ -167,16 +168,15 @@ def test_their_specs_run(tmp_path: Path, name: str) -> None:
     init(folder / "train.py")
     spec = folder / "spec.toml"
     args = load_spec(spec).train.args
-    done = subprocess.run(
+    done = run_command(
         [
-            *(sys.executable, "-m", "seerd.cli", "run", str(spec), "--plain", "--deadline", "20s"),
-            *("--budget", "40gpu-s", "--set", "policy.t_min=2s", "--set", "cluster.gpus=2"),
+            *("run", str(spec), "--plain", "--deadline", "60s", "--budget", "2gpu-min"),
+            *("--set", "policy.t_min=2s", "--set", "cluster.gpus=2", "--set", "policy.trials=3"),
+            *("--set", "policy.max_reports=6"),
             *("--set", f"train.args={json.dumps([*args, *RUN[name]])}"),
         ],
-        env={**os.environ, "SEERD_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
+        tmp_path,
+        {**os.environ, "SEERD_HOME": str(tmp_path / "home")},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout

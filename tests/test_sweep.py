@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +21,7 @@ from seerd.commands.sweep import QUIET_S, KnownRun, decide, known_run
 from seerd.core.codec import decode_decisions, decode_event
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
+from tests.commands import run_command
 
 ROOT = Path(__file__).parent.parent
 FINISHED = ROOT / "tests" / "journals" / "format2" / "done.jsonl"
@@ -147,15 +146,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def seerd(rig: Rig, home: Home, *args: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", "from seerd import cli; cli.main()", *args],
-        env={**os.environ, **rig.env, "SEERD_HOME": str(home.path), "COLUMNS": "200"},
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    environment = {**os.environ, **rig.env, "SEERD_HOME": str(home.path), "COLUMNS": "200"}
+    done = run_command(args, ROOT, environment)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if "--json" in args else done.stdout + done.stderr
 

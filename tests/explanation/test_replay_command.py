@@ -7,7 +7,6 @@ import os
 import re
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from seerd.commands.replay import Moment, explain, moment_of
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
 from seerd.shell.journal import Journal
 from seerd.version import VERSION
+from tests.commands import run_command
 from tests.explanation.timelines import MakeFacts, printed, write_run
 from tests.scenarios.test_scenarios import SCENARIOS
 from tests.tampered import without_sums
@@ -27,8 +27,7 @@ RUN = "small-20261122-000000-aaaa"
 
 def seerd(home: Path, *args: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SEERD_HOME": str(home), "COLUMNS": str(columns)}
-    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return run_command(args, home, environment)
 
 
 @pytest.fixture

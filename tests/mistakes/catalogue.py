@@ -58,6 +58,7 @@ class Mistake:
     constraint  as in `[metric]`
     program   name of the script
     files     further files beside the script: name -> content
+    hidden    a further line of `[train]` that is not shown
     live      answered while it runs: words of the line that is shown, after which the run is
               interrupted
     """
@@ -79,12 +80,14 @@ class Mistake:
     constraint: str = ""
     program: str = "train.py"
     files: dict[str, str] = field(default_factory=dict)
+    hidden: str = ""
     live: str = ""
 
     @property
     def spec(self) -> str:
         """The text of its spec."""
         python = f'python = "{TORCHLESS}"\n' if self.quick and self.launcher != "command" else ""
+        python += self.hidden
         return SPEC.format(
             name=self.program,
             launcher=self.launcher,
@@ -376,6 +379,7 @@ CRASHES = (
         ),
         (*MORE_TIME, "survived"),
         quick=False,
+        hidden='preload = ["torch"]\n',  # once for all of its trials
         deadline="60s",
     ),
 )

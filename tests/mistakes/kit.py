@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from seerd.agent.gpu_leases import ELSEWHERE
+from tests.commands import Command, run_command
 from tests.mistakes.catalogue import TORCHLESS, Mistake
 
-SEERD = (sys.executable, "-c", "from seerd import cli; cli.main()")
 TABLE = re.compile(r"\A.*?\n\ntrial .*?\n\n", re.DOTALL)
 """What `run` prints before what is answered: its lines, the head and the table of trials."""
 VARIES = (
@@ -55,38 +55,26 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **own, "COLUMNS": "100"}
 
 
+def begun(folder: Path, *args: str, merged: bool = False) -> Command:
+    return Command(args, folder / "project", environment(folder), merged=merged)
+
+
 def seerd(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*SEERD, *args],
-        cwd=folder / "project",
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    return run_command(args, folder / "project", environment(folder))
 
 
 def run(mistake: Mistake, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run it to its end, or to the line that is to be shown."""
     if not mistake.live:
         return seerd(folder, "run", "spec.toml")
-    with subprocess.Popen(
-        [*SEERD, "run", "spec.toml"],
-        cwd=folder / "project",
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
+    with begun(folder, "run", "spec.toml", merged=True) as process:
         told, asked = "", False
         for line in process.stdout:
             told += line
             if not asked and mistake.live in told and ": ready with" in told:
                 asked = True
                 process.send_signal(signal.SIGINT)
-    return subprocess.CompletedProcess(process.args, process.returncode, told, "")
+    return subprocess.CompletedProcess(process.args, process.wait() or 0, told, "")
 
 
 def answer(mistake: Mistake, told: subprocess.CompletedProcess[str], folder: Path) -> str:

@@ -21,6 +21,7 @@ from seerd.core.verdicts import Warned
 from seerd.errors import UsageError
 from seerd.shell.source_copy import copy_source
 from seerd.telling.complaints import notes_of
+from tests.commands import Command
 from tests.conftest import small_facts
 from tests.core.test_answers import FIRST, Run
 from tests.mistakes import kit, page
@@ -103,30 +104,20 @@ SOUND = Mistake(
 
 
 @pytest.fixture
-def going(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def going(tmp_path: Path) -> Iterator[Command]:
     """A run that goes on."""
-    spec = kit.make(SOUND, tmp_path)
-    run = subprocess.Popen(
-        [*kit.SEERD, "run", spec.name],
-        cwd=spec.parent,
-        env=kit.environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert run.stdout is not None
+    kit.make(SOUND, tmp_path)
+    run = kit.begun(tmp_path, "run", "spec.toml")
     for line in run.stdout:
         if "report 1:" in line:
             break
     yield run
     if run.poll() is None:
         run.send_signal(signal.SIGINT)
-        run.communicate(timeout=60)
+        run.communicate()
 
 
-def test_commands_about_a_run_that_goes_on(
-    going: subprocess.Popen[str], tmp_path: Path, shown: Shown
-) -> None:
+def test_commands_about_a_run_that_goes_on(going: Command, tmp_path: Path, shown: Shown) -> None:
     def asked(*args: str, code: int = 0) -> str:
         told = kit.seerd(tmp_path, *args)
         assert told.returncode == code, told.stdout + told.stderr
@@ -152,11 +143,11 @@ def test_commands_about_a_run_that_goes_on(
 
 
 def test_a_folder_that_is_removed_is_not_the_script_s_fault(
-    going: subprocess.Popen[str], tmp_path: Path, shown: Shown
+    going: Command, tmp_path: Path, shown: Shown
 ) -> None:
     (folder,) = (tmp_path / "home").iterdir()
     shutil.rmtree(folder, ignore_errors=True)
-    out, err = going.communicate(timeout=60)
+    out, err = going.communicate()
     assert going.returncode == 1, out + err
     answered = kit.settled(err.strip(), tmp_path)
     assert "was removed while it ran" in answered

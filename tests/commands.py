@@ -1,0 +1,183 @@
+"""`seerd` in a process of its own that costs milliseconds: a fork of one that has imported what
+commands import, which is most of what a short command computes. Tests give hundreds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, NoReturn, Self
+
+ROOT = Path(__file__).parent.parent
+LONGEST = 1 << 17
+STARTING = threading.Lock()
+
+
+class Command:
+    """A command; it has what tests use of `subprocess.Popen`, with pipes for text. `merged`: what it
+    prints on stderr comes with the rest.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        folder: Path,
+        environment: dict[str, str],
+        *,
+        merged: bool = False,
+    ) -> None:
+        self.args = list(args)
+        self.returncode: int | None = None
+        pipes = [os.pipe() for _ in range(3)]
+        out, err, status = (theirs for _, theirs in pipes)
+        request = {"args": self.args, "cwd": str(folder), "env": environment}
+        line = json.dumps(request).encode()
+        assert len(line) < LONGEST
+        with STARTING:
+            socket.send_fds(_server(), [line], [out, out if merged else err, status])
+        for theirs in (out, err, status):
+            os.close(theirs)
+        self.stdout: IO[str]
+        self.stderr: IO[str]
+        self.stdout, self.stderr, self._status = (os.fdopen(ours) for ours, _ in pipes)
+        self.pid = int(self._status.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in (self.stdout, self.stderr):
+            pipe.close()
+        self.wait()
+
+    def __del__(self) -> None:
+        self._status.close()
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self.wait(0.0)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for its end, for so long at most."""
+        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+            self.returncode = int(self._status.readline())
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """What it prints until it has ended."""
+        with ThreadPoolExecutor(1) as beside:
+            err = beside.submit(self.stderr.read)
+            printed = self.stdout.read(), err.result()
+        self.__exit__()
+        return printed
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        self.send_signal(signal.SIGKILL)
+
+
+def run_command(
+    args: Sequence[str], folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Give a command and wait for its end."""
+    command = Command(args, folder, environment)
+    out, err = command.communicate()
+    assert command.returncode is not None
+    return subprocess.CompletedProcess(command.args, command.returncode, out, err)
+
+
+@cache
+def _server() -> socket.socket:
+    """Start the process that forks; it ends with this one."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    subprocess.Popen(
+        [sys.executable, "-m", "tests.commands", str(there.fileno())],
+        cwd=ROOT,
+        pass_fds=[there.fileno()],
+        stdin=subprocess.DEVNULL,
+    ).returncode = 0  # nobody waits for it
+    there.close()
+    atexit.register(here.close)
+    return here
+
+
+def serve(control: socket.socket) -> None:
+    """Start commands until nobody is there any more."""
+    from seerd import commands
+
+    for module in pkgutil.iter_modules(commands.__path__, "seerd.commands."):
+        if module.name != "seerd.commands.canary":  # imports what few commands need
+            importlib.import_module(module.name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        line, descriptors, _, _ = socket.recv_fds(control, LONGEST, 3)
+        if not line:
+            return
+        if os.fork() == 0:
+            control.close()
+            _watch(json.loads(line), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _watch(request: dict[str, Any], out: int, err: int, status: int) -> NoReturn:
+    """Start one in a fork, and write its id and its exit status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        os.close(status)
+        _begin(request, out, err)
+    os.close(out)
+    os.close(err)
+    os.write(status, b"%d\n" % child)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.write(status, b"%d\n" % ended)
+    os._exit(0)
+
+
+def _begin(request: dict[str, Any], out: int, err: int) -> NoReturn:
+    """Be the command."""
+    from seerd import cli
+    from seerd.clock import process_began
+    from seerd.commands import common, run
+
+    for ours, to in ((out, 1), (err, 2)):
+        os.dup2(ours, to)
+        os.close(ours)
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.argv[1:] = request["args"]
+    common.STARTED = run.STARTED = process_began()  # deadlines count from here
+    try:
+        cli.main()
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
