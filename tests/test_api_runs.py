@@ -8,6 +8,7 @@ import asyncio
 import doctest
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,12 +199,8 @@ def test_a_trial_cannot_begin_a_run(project: Seerd) -> None:
     assert "seerd.run is not for trials" in process.stderr
 
 
-@pytest.mark.parametrize(
-    ("cell", "error"),
-    [("seerd.run(spec)", "KeyboardInterrupt"), ("await seerd.run_async(spec)", "CancelledError")],
-)
 def test_the_stop_button_ends_the_run_in_order(
-    project: Seerd, monkeypatch: pytest.MonkeyPatch, cell: str, error: str
+    project: Seerd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sends a signal to the kernel, whose loop runs already."""
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
@@ -214,16 +211,23 @@ def test_the_stop_button_ends_the_run_in_order(
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        asked = client.execute(f"import seerd; spec = {ENDLESS!r}; {cell}")
-        project.wait_for(reports=2)
-        manager.interrupt_kernel()
-        reply = client.get_shell_msg(timeout=60)
-        while reply["parent_header"].get("msg_id") != asked:
+        for cell, error in (
+            ("seerd.run(spec)", "KeyboardInterrupt"),
+            ("await seerd.run_async(spec)", "CancelledError"),
+        ):
+            asked = client.execute(f"import seerd; spec = {ENDLESS!r}; {cell}")
+            project.wait_for(reports=2)
+            manager.interrupt_kernel()
             reply = client.get_shell_msg(timeout=60)
-        assert reply["content"]["ename"] == error
-        assert "was interrupted; it goes on with seerd.load('endless-" in reply["content"]["evalue"]
-        assert api.load().state == "interrupted"
-        assert api.load().best.metric > 0
+            while reply["parent_header"].get("msg_id") != asked:
+                reply = client.get_shell_msg(timeout=60)
+            content = reply["content"]
+            assert content["ename"] == error, cell
+            assert "was interrupted; it goes on with seerd.load('endless-" in content["evalue"]
+            run = api.load()
+            assert run.state == "interrupted", cell
+            assert run.best.metric > 0, cell
+            shutil.rmtree(project.home)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -104,12 +104,16 @@ SLOWER = (
     "tests/core/test_run.py::test_a_daemon_killed_at_any_moment",
     "tests/planner/test_asha.py::test_stragglers",
     "tests/planner/test_bohb.py",
+    "tests/planner/test_constraints.py::test_any_text",
     "tests/planner/test_guesses.py",
     "tests/planner/test_jobs.py",
     "tests/planner/test_planned_before.py",
     "tests/planner/test_policies_are_functions.py",
     "tests/planner/test_remembered.py",
+    "tests/planner/test_rubberband.py",
     "tests/planner/test_seer_plus.py",
+    "tests/planner/test_unpaused.py::test_no_trial_begins_twice",
+    "tests/planner/test_wall_clock_policies.py::test_whoever_is_out",
     "tests/properties/test_core_properties.py",
     "tests/properties/test_explanation_properties.py",
     "tests/properties/test_placement_properties.py",
@@ -121,13 +125,18 @@ SLOWER = (
     "tests/sim/test_margin_costs_no_gpu.py",
     "tests/sim/test_setting.py",
     "tests/sim/test_study.py",
+    "tests/test_api.py::test_a_run_shows_itself",
+    "tests/test_api.py::test_pictures",
+    "tests/test_api.py::test_tables",
+    "tests/test_api.py::test_whatever_is_in_a_dict",
+    "tests/test_docs.py::test_the_worked_example",
     "tests/test_imports.py",
     "tests/test_outcomes.py::test_every_table_and_file_has_the_same_words",
     "tests/test_planning.py::test_the_configurations",
     "tests/test_planning.py::test_what_is_shown",
     "tests/test_report.py",
 )
-"""Of those the ones that try thousands of cases: they are run by `make test`."""
+"""Of those the ones that try thousands of cases or import what draws: they are run by `make test`."""
 
 
 WAITING = (

@@ -26,7 +26,7 @@ def problem(name: str, *start: Config, seed: int = 0) -> Problem:
     params = PolicyParams(
         name=name, eta=2, t_min_s=2.0, seed=seed, min_reports=1, max_reports=8, start=start
     )
-    return Problem(Limits(120.0, 8 * 120.0, 8), WIDE, params)
+    return Problem(Limits(60.0, 8 * 60.0, 8), WIDE, params)
 
 
 @given(st.integers(0, 100), st.sets(st.sampled_from(["lr", "optimizer", "layers"]), min_size=1))

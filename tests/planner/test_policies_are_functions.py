@@ -18,8 +18,10 @@ from seerd.planner.policies import POLICIES
 from seerd.planner.policy import policy_of
 from seerd.planner.space import Parameter, Space
 
-DEADLINE_S = 48.0
-END_S = DEADLINE_S + 5
+DEADLINE_S = 36.0
+PROFILE_S = 48.0
+"""As long as it takes to measure a profile."""
+END_S = PROFILE_S + 5
 GPUS = 8
 SPACE = Space(
     (Parameter("lr", low=1e-4, high=1.0, log=True), Parameter("depth", ((2,), (4, 6), ())))
@@ -55,7 +57,8 @@ def _of_one_job(name: str, seed: int, *, whole: bool = False) -> Problem:
         max_reports=8,
         trials=TRIALS.get(name),
     )
-    limits = Limits(DEADLINE_S, GPUS * DEADLINE_S, GPUS)
+    deadline_s = PROFILE_S if name == "profile" else DEADLINE_S
+    limits = Limits(deadline_s, GPUS * deadline_s, GPUS)
     return Problem(limits, SPACE, params, gpus_per_instance=4, whole=whole)
 
 

@@ -69,7 +69,7 @@ def test_the_order_of_policies_and_the_number_of_seeds_change_no_run() -> None:
 
 def test_no_policy_breaks_a_limit_in_what_is_billed() -> None:
     pairs = tuple(Limits(t * MINUTE, b * MINUTE) for t, b in ((8, 60), (15, 120), (40, 90)))
-    for row in rows(study(tuple(POLICIES), pairs), lambda: None):
+    for row in rows(study(tuple(POLICIES), pairs, seeds=1), lambda: None):
         for outcome in row.outcomes:
             assert outcome.elapsed_s <= row.limits.deadline_s, row.params.name
             assert outcome.gpu_s <= row.limits.budget_gpu_s, row.params.name
