@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from msgspec import Struct, convert, to_builtins
 
@@ -64,7 +64,7 @@ class SearchMemory:
             "version": VERSION,
             "drawn": self.drawn,
             "names": to_builtins(self.names),
-            **asdict(self.pace),
+            **to_builtins(self.pace),
         }
         if self.kernel is not None:
             values["kernel"] = to_builtins(self.kernel)

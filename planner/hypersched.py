@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import takewhile
 
 from msgspec import Struct, convert, to_builtins
@@ -109,7 +108,7 @@ class DeadlineSchedule(Search):
         self._trained_s = convert(_after(TRAINED, values), dict[str, float])
         self.present = convert(_after(RUN, values), dict[str, TrialRun])
         self.pace = convert(values, MeasuredPace)
-        self._kept = asdict(self.pace)
+        self._kept = to_builtins(self.pace)
         super().recall(values, view)
 
     def take_up(self, view: View) -> None:
@@ -122,7 +121,7 @@ class DeadlineSchedule(Search):
 
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
-        pace, changes, self._noted = asdict(self.pace), self._noted, {}
+        pace, changes, self._noted = to_builtins(self.pace), self._noted, {}
         changes |= {key: value for key, value in pace.items() if value != self._kept.get(key)}
         self._kept = pace
         return changes | super().take_changes()
