@@ -153,7 +153,7 @@ REPORTS = (
         ("Lightning-AI/pytorch-lightning#19261", "Lightning-AI/pytorch-lightning#2641"),
         "a framework takes long to import, and reads its rank as it is imported",
         "the first trial waits for nothing, and the package is left out as a whole",
-        "agent/test_agent_warm.py::test_the_first_attempt_waits_for_no_import_and_the_next_for_one",
+        "agent/test_agent_warm.py::test_a_package_is_left_out_whole_and_this_is_said_once",
     ),
     PublicReport(
         ("kyutai-labs/pocket-tts#219",),
