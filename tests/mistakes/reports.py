@@ -152,7 +152,7 @@ REPORTS = (
     PublicReport(
         ("Lightning-AI/pytorch-lightning#19261", "Lightning-AI/pytorch-lightning#2641"),
         "a framework takes long to import, and reads its rank as it is imported",
-        "the first trial waits for nothing, and the package is left out as a whole",
+        "the package is left out as a whole, and this is said once",
         "agent/test_agent_warm.py::test_a_package_is_left_out_whole_and_this_is_said_once",
     ),
     PublicReport(
