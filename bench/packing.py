@@ -104,7 +104,7 @@ def walked(outline: Outline, size: int, rng: random.Random) -> Packed:
         gpus = [group.gpus_per_trial for group in stage.groups for _ in range(group.trials)]
         trials = rng.sample(trials, len(trials))[: len(gpus)] if len(gpus) < len(trials) else trials
         demands = [Demand(*pair) for pair in zip(trials, sorted(gpus, reverse=True), strict=False)]
-        at = place(demands, held, nodes, pack=True).assignments
+        at = place(demands, held, nodes, pack=True)
         used = len({slots.node for assignment in at.values() for slots in assignment})
         same = [d.trial for d in demands if before.get(d.trial) == d.gpus]
         lasts_s = stage.end_s - stage.start_s

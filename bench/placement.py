@@ -23,7 +23,7 @@ def main() -> None:
     generator = random.Random(0)
     nodes = [PackingNode(f"i-{i:04}", 8) for i in range(INSTANCES)]
     first = [Demand(f"t{i:04}", generator.choice((1, 2, 4, 8))) for i in range(TRIALS)]
-    held = place(first, {}, nodes).assignments
+    held = place(first, {}, nodes)
     better = [Demand(d.trial, min(8, d.gpus * 4)) for d in first[::4]]
     mixed = [d if i % 2 else Demand(d.trial, min(8, d.gpus * 2)) for i, d in enumerate(first)]
     spread = {d.trial: held[d.trial] for d in first if generator.random() < 0.5}

@@ -160,7 +160,7 @@ def _named(plan: Plan, places: Mapping[str, str]) -> Plan:
         new=(),
         eliminated=tuple(filled[name] for name in plan.eliminated if name in filled),
         compared=tuple(
-            replace(c, trial=filled[c.trial]) for c in plan.compared if c.trial in filled
+            c._replace(trial=filled[c.trial]) for c in plan.compared if c.trial in filled
         ),
     )
 

@@ -143,7 +143,7 @@ def in_the_run(job: str, plan: Plan) -> Plan:
         allocations=tuple(a._replace(trial=in_job(job, a.trial)) for a in plan.allocations),
         new=tuple(replace(trial, id=in_job(job, trial.id)) for trial in plan.new),
         eliminated=tuple(in_job(job, name) for name in plan.eliminated),
-        compared=tuple(replace(c, trial=in_job(job, c.trial)) for c in plan.compared),
+        compared=tuple(c._replace(trial=in_job(job, c.trial)) for c in plan.compared),
         note=f"{job}: {plan.note}" if plan.note else "",
     )
 

@@ -242,8 +242,7 @@ class Allocation(NamedTuple):
     until: int | None = None  # ask again when it has made this many reports; None: do not
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(NamedTuple):
     """How one trial stood when trials were compared: for people, as the plan has what follows."""
 
     trial: str

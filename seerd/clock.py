@@ -11,7 +11,7 @@ import os
 import time
 from contextvars import ContextVar
 from pathlib import Path
-from typing import overload
+from typing import TypeVar
 
 from seerd.agent.host import boot_id
 
@@ -19,6 +19,8 @@ from seerd.agent.host import boot_id
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 WAIT = 20  # most seconds per second of CPU time, beside ten busy processes and a disk to wait for
+
+Moment = TypeVar("Moment", float, float | None)
 
 # zero of the steady clock, in seconds since 1970, by the wall clock as this process began
 began_at = time.time() - time.clock_gettime(STEADY)
@@ -95,11 +97,7 @@ class RunClock:
         """Convert a moment (seconds since 1970) to seconds since the run began."""
         return moment - self.origin
 
-    @overload
-    def past(self, moment: float) -> float: ...
-    @overload
-    def past(self, moment: float | None) -> float | None: ...
-    def past(self, moment: float | None) -> float | None:
+    def past(self, moment: Moment) -> Moment:
         """Convert a moment of another clock (seconds since 1970) to seconds since the run began,
         clamped between 0 and now, since clocks differ. None for None.
         """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from seerd.units import format_duration, format_gpu_time
@@ -45,17 +44,6 @@ class DamagedJournalError(JournalError):
             else "Nothing can be read of it: start the run anew, and remove its folder"
         )
         super().__init__(f"{damage}. {way}")
-
-
-class OlderJournalError(JournalError):
-    """A journal has a format from before the first release."""
-
-    def __init__(self, path: Path, version: str) -> None:
-        super().__init__(
-            f"the journal {path} was begun in format 1, from before seerd's first release; seerd "
-            f"{version} does not read it, and has changed nothing. Start the run anew: seerd run "
-            f"SPEC. Its checkpoints and logs stay in {path.parent} until you remove that folder"
-        )
 
 
 class DamagedWarning(UserWarning):

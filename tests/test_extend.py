@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from seerd.commands import asking
 from seerd.commands.asking import NewLimits, wanted
+from seerd.core.events import ExtendAsked
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planner.model import Limits
 from seerd.shell.home import RunFolder
-from seerd.shell.inbox import ExtendRequest
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, assert_model, seerd  # noqa: F401 - a fixture
 
@@ -58,12 +59,24 @@ def test_a_run_is_extended_while_it_goes_on(seerd: Seerd) -> None:  # noqa: F811
 def test_who_gets_no_answer_is_told_and_has_asked_nothing(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with folder.locked(), pytest.raises(UsageError, match=r"has not answered in 0\.2 s"):
-        asking.ask(folder, ExtendRequest(small_facts().problem, None), 0.2)
+        asking.ask(folder, ExtendAsked(at=0.0, request="", problem=small_facts().problem), 0.2)
     assert list(folder.requests.iterdir()) == []
     with pytest.raises(UsageError, match="has ended before it answered"):
-        asking.ask(folder, ExtendRequest(small_facts().problem, None), 9.0)
+        asking.ask(folder, ExtendAsked(at=0.0, request="", problem=small_facts().problem), 9.0)
     with pytest.raises(JournalError, match="does not exist"):
         asking.check_running(folder, "its limits cannot be extended")
+
+
+def test_a_denial_fits_the_command_and_names_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, facts = RunFolder(tmp_path / "run-1"), small_facts()
+    monkeypatch.setattr(asking.reading, "read", lambda _: SimpleNamespace(facts=facts))
+    assert asking.why_denied(folder, "no-job") == "there is no such job that goes on"
+    assert asking.why_denied(folder, "no-job", "b") == "there is a job b already"
+    name = facts.problem.params.name
+    assert asking.why_denied(folder, "no-more").startswith(f"{name} begins no more trials: ")
+    assert asking.why_denied(folder, "lower").endswith("; to end it sooner: seerd stop run-1")
 
 
 # ------------------------------------------------------------ what is meant

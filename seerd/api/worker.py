@@ -16,11 +16,12 @@ from seerd.commands import on_end
 from seerd.commands.common import say
 from seerd.commands.exporting import exporting
 from seerd.commands.report import RunReader
+from seerd.core.events import StopAsked
 from seerd.runs import edits, runs
 from seerd.runs.runs import Ended
 from seerd.shell.daemon import ENDING_SIGNALS, Watcher
 from seerd.shell.home import RunFolder, takes_signals
-from seerd.shell.inbox import Inbox, StopRequest
+from seerd.shell.inbox import Inbox
 from seerd.telling.plain import lines_to
 from seerd.telling.summary import leftover_lines
 
@@ -70,7 +71,7 @@ class Worker(threading.Thread):
 
     def _ask(self, folder: RunFolder) -> None:
         inbox = Inbox(folder.requests)
-        self._requests.append((inbox, inbox.put(StopRequest())))
+        self._requests.append((inbox, inbox.put(StopAsked(at=0.0))))
 
     def run(self) -> None:
         """Do the work."""

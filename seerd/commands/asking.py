@@ -25,6 +25,7 @@ import msgspec
 from seerd.backends.by_name import by_name
 from seerd.commands.common import quickly, say, tell
 from seerd.commands.options import NewJob, NewLimits
+from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.extending import why_not_raised
 from seerd.core.jobs import open_jobs
 from seerd.core.lifecycle import RunPhase
@@ -39,21 +40,13 @@ from seerd.planner.space import NoConfigurationError, Space, why_not
 from seerd.planning.facts import job_facts, planned_job
 from seerd.runs import edits, reading, runs, wiring
 from seerd.shell.home import RunFolder
-from seerd.shell.inbox import (
-    AddRequest,
-    ExtendRequest,
-    Inbox,
-    JobRequest,
-    Request,
-    StopJobRequest,
-    WeighRequest,
-)
+from seerd.shell.inbox import Inbox, JobRequest, Request
 from seerd.shell.source_copy import CopyTerms, outputs
 from seerd.spec import values as spec_values
 from seerd.spec.doubts import doubts
 from seerd.spec.experiment import JOB, job_of, require_report
 from seerd.spec.spec import Spec
-from seerd.telling.explanation.sentences import REASONS
+from seerd.telling.explanation.sentences import REASONS, fill
 from seerd.telling.harmless import config_text
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
@@ -72,8 +65,7 @@ POLL_S = 0.1
 ADVICE: dict[DenyCause, str] = {
     "ending": "; if it was interrupted: seerd resume {run}",
     "lower": "; to end it sooner: seerd stop {run}",
-    "no-more": ": it has begun all that it may, or begins them all at once; seer+, asha, bohb, "
-    "hypersched and hyperband go on to begin new ones",
+    "no-more": "; seer+, asha, bohb, hypersched and hyperband go on to begin new ones",
 }
 HOUR_S = 3600.0
 NEXT = re.compile(r",(?=[^\[\],='\"]+=)")  # the comma before the next name: not one inside a list
@@ -94,9 +86,13 @@ def check_running(folder: RunFolder, what: str) -> None:
     )
 
 
-def why_denied(folder: RunFolder, cause: DenyCause) -> str:
-    """Return why the run denies a request, and what the user can do."""
-    return REASONS["denied"][cause] + ADVICE.get(cause, "").format(run=folder.run)
+def why_denied(folder: RunFolder, cause: DenyCause, taken: str = "") -> str:
+    """Return why the run denies a request, and what the user can do. `taken`: the name of a job
+    that was to be added.
+    """
+    policy = reading.read(folder).facts.problem.params.name if cause == "no-more" else ""
+    reason = fill(REASONS["denied"][cause], {"policy": policy, "taken": taken})
+    return reason + ADVICE.get(cause, "").format(run=folder.run)
 
 
 def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> str:
@@ -115,7 +111,8 @@ def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> 
                 reply = inbox.reply(name)
                 if reply is not None:
                     detail = f": {reply.detail}" if reply.detail else ""
-                    return why_denied(folder, reply.denied) + detail if reply.denied else ""
+                    taken = request.added.job.id if isinstance(request, JobRequest) else ""
+                    return why_denied(folder, reply.denied, taken) + detail if reply.denied else ""
                 if not alive:
                     what = f"the process of {folder.run} has ended before it answered"
                     raise UsageError(f"{what}; what holds: {show}")
@@ -179,7 +176,8 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
         spent_gpu_s=spent_gpu_s,
         spent_usd=state.ledger.usd(spent_gpu_s),
     )
-    if why := ask(folder, ExtendRequest(problem, outline)):
+    request = ExtendAsked(at=0.0, request="", problem=problem, outline=outline)
+    if why := ask(folder, request):
         raise UsageError(f"{not_extended}: {why}")
     answer: Json = {
         "run": folder.run,
@@ -264,7 +262,7 @@ def add(
         state = reading.read(folder)
         rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
         config = completed(state.facts.problem.space, values(texts), rng)
-        if why := ask(folder, AddRequest(dict(config))):
+        if why := ask(folder, AddAsked(at=0.0, request="", config=dict(config))):
             raise UsageError(f"{config_text(config)} was not added: {why}")
         added = {"run": folder.run, "config": plain(config)}
         tell(added, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
@@ -339,7 +337,8 @@ def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[
         allocations=like.allocations,
         threads=like.threads,
     )
-    return JobRequest(planned, job_facts(job), starts), job
+    added = JobAdded(at=0.0, request="", job=planned, facts=job_facts(job))
+    return JobRequest(added, starts), job
 
 
 def job_values(spec: Path, new: NewJob) -> dict[str, Any]:
@@ -385,7 +384,7 @@ def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
 def stop_job(folder: RunFolder, job: str) -> None:
     """End one of the jobs; the others get what is left. Raises `UsageError` if it cannot be."""
     _check_job(folder, job, "no job of it can be stopped")
-    if why := ask(folder, StopJobRequest(job)):
+    if why := ask(folder, JobStopAsked(at=0.0, request="", job=job)):
         raise UsageError(f"{job} was not stopped: {why}")
     print(f"{job} is over; its trials save, and the others get its share")
 
@@ -400,7 +399,7 @@ def weigh(folder: RunFolder, job: str, text: str, *, json: bool) -> None:
     if name.strip() != "weight" or not 0 < weight < float("inf"):
         raise UsageError(f"{text}: write weight=NUMBER, more than 0, for example weight=3")
     _check_job(folder, job, "no weight can be set")
-    if why := ask(folder, WeighRequest(job, weight)):
+    if why := ask(folder, JobWeighed(at=0.0, request="", job=job, weight=weight)):
         raise UsageError(f"the weight of {job} was not set: {why}")
     set_to = {"run": folder.run, "job": job, "weight": weight}
     tell(set_to, lambda _: f"{job} has the weight {weight:g} from now on", json=json)

@@ -66,9 +66,9 @@ def ask_to_stop(folder: RunFolder) -> None:
         os.kill(owner, signal.SIGINT)
         return
     from seerd.commands.asking import ask
-    from seerd.shell.inbox import StopRequest
+    from seerd.core.events import StopAsked
 
-    ask(folder, StopRequest())
+    ask(folder, StopAsked(at=0.0))
 
 
 def pause(folder: RunFolder) -> None:

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
-from seerd.core.placement import Assignment, Demand, PackingNode, Waiting, place
+from seerd.core.placement import Assignment, Demand, PackingNode, first_waiting, place
 from seerd.core.state import Instance, State, Trial
 from seerd.core.wanted import Agenda, Aims
-from seerd.planner.model import ClusterFacts
+from seerd.planner.model import ClusterFacts, Group
+from seerd.planner.stages import instances_for
 
 
 def aim_all(state: State) -> None:
@@ -23,13 +24,13 @@ def aim_all(state: State) -> None:
     demands = _demands(state)
     per_instance = state.facts.cluster.per_instance
     placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
-    state.aims.waiting = Waiting(d for d in demands if d.trial not in placed.assignments)
+    state.aims.waiting = {d.trial: d.gpus for d in demands if d.trial not in placed}
     for node in nodes:
         state.fleet.instances[node.id].claims.clear()
         state.agenda.idle[node.id] = None
     before, state.aims.aimed = state.aims.aimed, {}
-    for name in sorted({*before, *placed.assignments}):
-        _aim(state, state.trials[name], placed.assignments.get(name))
+    for name in sorted({*before, *placed}):
+        _aim(state, state.trials[name], placed.get(name))
 
 
 def derive(state: State) -> None:
@@ -55,7 +56,7 @@ def derive(state: State) -> None:
     trials = [(state.trials[demand.trial], demand.gpus) for demand in demands]
     for trial in [trial for trial, gpus in trials if _stays(trial, gpus, state)]:
         _aim(state, trial, trial.held)
-    aims.waiting = Waiting(demand for demand in demands if demand.trial not in aims.aimed)
+    aims.waiting = {d.trial: d.gpus for d in demands if d.trial not in aims.aimed}
     state.agenda.roomy = {instance.id: None for instance in _ready(state)}
     # Without instances that are still being launched, since their ids will change.
     for name, instance in state.fleet.instances.items():
@@ -104,7 +105,7 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
     if not gpus:
         return
     gpus = state.aims.cut(gpus)
-    state.aims.waiting.remove(trial.id, gpus)
+    state.aims.waiting.pop(trial.id, None)
     state.aims.sizes[gpus] -= 1
     for slots in trial.target or ():
         claims = state.fleet.instances[slots.node].claims
@@ -129,24 +130,19 @@ def fill(state: State) -> None:
         if instance is None or instance.phase is not InstancePhase.READY:
             continue
         state.agenda.idle[name] = None
-        if state.aims.waiting.largest > instance.usable:
+        if max(state.aims.waiting.values(), default=0) > instance.usable:
             state.agenda.replace = True
             return
-        _fill_one(state, PackingNode(name, instance.usable), instance.claims)
-
-
-def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> None:
-    first = state.aims.waiting.first(node.gpus - len(claims))
-    claimants = [state.trials[name] for name in dict.fromkeys(claims.values())]
-    present = {trial.id: trial.target for trial in claimants if trial.target is not None}
-    if not first or any(len(target) > 1 for target in present.values()):
-        return
-    demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in claimants), *first]
-    placed = place(demands, present, [node]).assignments
-    for demand in sorted(first, key=lambda demand: demand.trial):
-        if demand.trial in placed:
-            state.aims.waiting.remove(demand.trial, demand.gpus)
-            _aim(state, state.trials[demand.trial], placed[demand.trial])
+        first = first_waiting(state.aims.waiting, instance.usable - len(instance.claims))
+        claimants = [state.trials[claimant] for claimant in dict.fromkeys(instance.claims.values())]
+        present = {trial.id: trial.target for trial in claimants if trial.target is not None}
+        if not first or any(len(target) > 1 for target in present.values()):
+            continue
+        demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in claimants), *first]
+        placed = place(demands, present, [PackingNode(name, instance.usable)])
+        for trial in sorted(placed.keys() & {demand.trial for demand in first}):
+            del state.aims.waiting[trial]
+            _aim(state, state.trials[trial], placed[trial])
 
 
 def _present(
@@ -183,25 +179,7 @@ def _needed(state: State) -> int:
 
 def instances_needed(sizes: Mapping[int, int], cluster: ClusterFacts) -> int:
     """Return how many instances trials need if none that fits an instance is split. `sizes`: number
-    of GPUs -> how many trials want so many. The largest are placed first, each where the least room
-    is left.
+    of GPUs -> how many trials want so many.
     """
-    size = cluster.gpus_per_instance
-    needed, rooms = 0, Counter[int]()
-    for gpus in sorted(sizes, reverse=True):
-        left = sizes[gpus]
-        needed += gpus // size * left
-        rest = gpus % size
-        for room in sorted(room for room in rooms if rest and room >= rest):
-            took = min(left, rooms[room] * (room // rest))
-            left -= took
-            full, some = divmod(took, room // rest)
-            rooms[room] -= full + (some > 0)
-            rooms[room - room // rest * rest] += full
-            rooms[room - some * rest] += some > 0
-        if rest and left:
-            opened, some = divmod(left, size // rest)
-            needed += opened + (some > 0)
-            rooms[size - size // rest * rest] += opened
-            rooms[size - some * rest] += some > 0
+    needed = instances_for([Group(*size) for size in sizes.items()], cluster.gpus_per_instance)
     return needed if cluster.max_instances is None else min(needed, cluster.max_instances)

@@ -216,8 +216,8 @@ def hangs(trial: Trial) -> bool:
         return False
     if len(trial.stalls) < len(trial.held or ()):
         return False
-    hung = [stall.position for stall in trial.stalls.values() if stall.hung]
-    waiting = [stall.position for stall in trial.stalls.values() if not stall.hung]
+    hung = [(stall.units, stall.ticks) for stall in trial.stalls.values() if stall.hung]
+    waiting = [(stall.units, stall.ticks) for stall in trial.stalls.values() if not stall.hung]
     return bool(hung and waiting) and max(hung) <= min(waiting)
 
 

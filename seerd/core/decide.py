@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import pairwise
 
 from seerd.core.aiming import aim_all, drop, fill
 from seerd.core.commands import AskPolicy, Status
@@ -17,8 +16,7 @@ from seerd.core.failures import alike, hopeless_jobs
 from seerd.core.jobs import ending_jobs, target_reached
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s, time_left
-from seerd.core.placement import Waiting
-from seerd.core.plans import STAYS, Order, PlanChange, Put
+from seerd.core.plans import Order, PlanChange, Put
 from seerd.core.provisioning import hopeless
 from seerd.core.state import State
 from seerd.core.verdicts import (
@@ -74,7 +72,7 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
             release_s=round(release_s(state), 3),
             detail=_detail(state, why),
         )
-        state.aims.waiting = Waiting()
+        state.aims.waiting.clear()
         return
     plan_is_coming = state.plan.question is not None or (wants_to_ask(state) and not answered)
     state.agenda.hold = plan_is_coming and state.agenda.because != "replacement"
@@ -230,8 +228,12 @@ def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
     yield from _wrong_trials(state, change)
     for put in change.put:
         yield from _wrong_size(state, put)
-    yield from _wrong_order(state.plan.order, change)
-    yield from _too_many(state, change)
+    order = Order(state.plan.order)
+    try:
+        order.apply(change)
+    except ValueError as error:
+        yield str(error)
+    yield from _too_many(state, change, order.gpus)
     yield from _wrong_time(state, change)
 
 
@@ -246,19 +248,6 @@ def _wrong_trials(state: State, change: PlanChange) -> Iterator[str]:
                 yield f"it wants to try {name} = {value} with {new.trial}"
 
 
-def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
-    placed = [put for put in change.put if put.place != STAYS]
-    named = [*change.gone, *(put.trial for put in change.put)]
-    moved = sum(put.trial in order for put in placed)
-    staying = len(order) - len(change.gone) - moved
-    kept = [put.trial for put in change.put if put.place == STAYS]
-    listed = all(name in order for name in (*change.gone, *kept))
-    rising = all(first.place < second.place for first, second in pairwise(placed))
-    fits = all(0 <= put.place - before <= staying for before, put in enumerate(placed))
-    if len(set(named)) < len(named) or not (listed and rising and fits):
-        yield "it changes another plan than the present one"
-
-
 def _wrong_size(state: State, put: Put) -> Iterator[str]:
     """Find impossible numbers; a trial that is larger than an instance takes whole ones."""
     size = state.facts.cluster.gpus_per_instance
@@ -271,14 +260,13 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
         yield f"it wants to be asked when {put.trial} has made {put.until} reports"
 
 
-def _too_many(state: State, change: PlanChange) -> Iterator[str]:
+def _too_many(state: State, change: PlanChange, together: int) -> Iterator[str]:
     most = state.facts.problem.limits.max_gpus
     if most is None:
         return
     largest = max((put for put in change.put), key=lambda put: put.gpus, default=None)
     if largest is not None and largest.gpus > most:
         yield f"it gives {largest.trial} {largest.gpus} GPUs, and there may be {most}"
-    together = state.plan.order.gpus_after(change)
     if together > most:
         yield f"it gives its trials {together} GPUs together, and there may be {most}"
 

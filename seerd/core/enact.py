@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import singledispatch
+from typing import Any
 
 import msgspec
 
 from seerd.core import commands, instances, verdicts
 from seerd.core.attempts import count_crash, unwant
 from seerd.core.commands import AnyCommand, Command
-from seerd.core.events import AddAsked, Event, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
+from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.failures import is_extra
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase, TrialPhase
@@ -38,17 +39,33 @@ def enact(state: State, decision: AnyDecision) -> None:
 
 @singledispatch
 def _enact(decision: Verdict | Command, state: State) -> None:
-    raise TypeError(f"{type(decision).__name__} is not applied")
+    match decision:
+        case verdicts.Slow():
+            trial = state.trials[decision.trial]
+            trial.slow[decision.rank] = state.now
+            trial.note = decision.detail
+            state.result.notes.append(decision.detail)
+        case verdicts.Gone():
+            instance = state.fleet.instances[decision.instance]
+            instances.lose(state, instance, decision.at_s, "it was gone when the run was resumed")
+        case verdicts.Since():
+            state.ledger.begin_at(decision.what, decision.at_s)
+        case verdicts.HeldBack():
+            state.fleet.held_back = decision if decision.why is not None else None
+        case verdicts.Denied():
+            del state.requests.open[decision.request]
+            state.requests.answered[decision.request] = decision.why
+        case verdicts.Promised():
+            state.end.promised = decision
+        case verdicts.Releasing():
+            state.go(RunPhase.RELEASING)
+            state.result.no_model.clear()
+        case _:
+            raise TypeError(f"{type(decision).__name__} is not applied")
 
 
 for _handler in (instances.launch, instances.terminate, instances.retired, instances.ask_again):
     _enact.register(_handler)
-
-
-@_enact.register
-def _(command: commands.AskPolicy, state: State) -> None:
-    state.plan.question = state.plan.asked = command.id
-    state.plan.asked_s = state.now
 
 
 @_enact.register
@@ -67,23 +84,18 @@ def _(verdict: verdicts.Adopted, state: State) -> None:
     for new in change.new:
         seed = (state.facts.problem.params.seed * 1_000_003 + len(state.trials)) % 2**31
         state.trials[new.trial] = Trial(new.trial, new.config, seed)
-    for name in change.eliminated:
-        _eliminate(state, state.trials[name])
+    for trial in (state.trials[name] for name in change.eliminated):
+        if trial.status == "live":
+            trial.out = True
+            trial.why = f"eliminated after stage {plan.stage}" if plan.stage else "eliminated"
+            state.touch(trial.id)
+            if trial.phase is TrialPhase.WAITING:
+                trial.go(TrialPhase.ELIMINATED)
     plan.order.apply(change)
     _want(state, change, set(verdict.dropped))
-    for standing in change.compared:
-        if standing.trial in state.trials:
-            state.trials[standing.trial].judged = standing.compared()
-
-
-def _eliminate(state: State, trial: Trial) -> None:
-    if trial.status != "live":
-        return
-    trial.out = True
-    trial.why = f"eliminated after stage {state.plan.stage}" if state.plan.stage else "eliminated"
-    state.touch(trial.id)
-    if trial.phase is TrialPhase.WAITING:
-        trial.go(TrialPhase.ELIMINATED)
+    for compared in change.compared:
+        if compared.trial in state.trials:
+            state.trials[compared.trial].judged = compared
 
 
 def _want(state: State, change: PlanChange, dropped: set[str]) -> None:
@@ -181,14 +193,6 @@ def _(verdict: verdicts.Kept, state: State) -> None:
 
 
 @_enact.register
-def _(verdict: verdicts.Slow, state: State) -> None:
-    trial = state.trials[verdict.trial]
-    trial.slow[verdict.rank] = state.now
-    trial.note = verdict.detail
-    state.result.notes.append(verdict.detail)
-
-
-@_enact.register
 def _(verdict: verdicts.Warned, state: State) -> None:
     state.signs.warned[verdict.what] = state.now
     state.result.notes.append(verdict.detail)
@@ -197,53 +201,46 @@ def _(verdict: verdicts.Warned, state: State) -> None:
 
 
 @_enact.register
-def _(verdict: verdicts.Gone, state: State) -> None:
-    instance, why = state.fleet.instances[verdict.instance], "it was gone when the run was resumed"
-    instances.lose(state, instance, verdict.at_s, why)
-
-
-@_enact.register
-def _(verdict: verdicts.Since, state: State) -> None:
-    state.ledger.begin_at(verdict.what, verdict.at_s)
-
-
-@_enact.register
-def _(verdict: verdicts.HeldBack, state: State) -> None:
-    state.fleet.held_back = verdict if verdict.why is not None else None
-
-
-@_enact.register
 def _(verdict: verdicts.Granted, state: State) -> None:
     asked = state.requests.open.pop(verdict.request)
     state.requests.answered[verdict.request] = None
-    _grant(asked, state)
     state.forget_question()
+    problem, note = state.facts.problem, state.result.note
+    match asked:
+        case AddAsked():
+            number = max([len(state.trials), *(at + 1 for at, _ in problem.added)])
+            _replace(state, added=(*problem.added, (number, asked.config)))
+        case ExtendAsked():
+            before, after = problem.limits, asked.problem.limits
+            jobs = tuple(_with_limits(job, before, after) for job in problem.jobs)
+            outline = asked.outline or state.facts.outline
+            state.facts = msgspec.structs.replace(
+                state.facts,
+                problem=replace(asked.problem, added=problem.added, jobs=jobs),
+                outline=outline,
+            )
+            for instance in state.fleet.instances.values():
+                if instance.phase not in GONE and instance.until is None:
+                    instance.until = asked.rented_until_s
+            note("extended")
+        case JobAdded():
+            state.jobs[asked.job.id] = JobState(since_s=state.now)
+            jobs_facts = (*state.facts.jobs, asked.facts)
+            state.facts = msgspec.structs.replace(state.facts, jobs=jobs_facts)
+            _replace(state, jobs=(*problem.jobs, asked.job))
+            note("job-added", asked.job.id)
+        case JobStopAsked():
+            _end_job(JobOver(job=asked.job, why="person"), state)
+        case JobWeighed():
+            own = {asked.job: asked.weight}
+            weighed = (replace(job, weight=own.get(job.id, job.weight)) for job in problem.jobs)
+            _replace(state, jobs=tuple(weighed))
+            note("job-weighed", asked.job, asked.weight)
 
 
-@singledispatch
-def _grant(asked: Event, state: State) -> None:
-    raise TypeError(f"{type(asked).__name__} is not granted")
-
-
-@_grant.register
-def _(asked: AddAsked, state: State) -> None:
-    problem = state.facts.problem
-    number = max([len(state.trials), *(at + 1 for at, _ in problem.added)])
-    problem = replace(problem, added=(*problem.added, (number, asked.config)))
+def _replace(state: State, **changes: Any) -> None:
+    problem = replace(state.facts.problem, **changes)
     state.facts = msgspec.structs.replace(state.facts, problem=problem)
-
-
-@_grant.register
-def _(asked: ExtendAsked, state: State) -> None:
-    outline = asked.outline or state.facts.outline
-    before = state.facts.problem
-    jobs = tuple(_with_limits(job, before.limits, asked.problem.limits) for job in before.jobs)
-    problem = replace(asked.problem, added=before.added, jobs=jobs)
-    state.facts = msgspec.structs.replace(state.facts, problem=problem, outline=outline)
-    for instance in state.fleet.instances.values():
-        if instance.phase not in GONE and instance.until is None:
-            instance.until = asked.rented_until_s
-    state.result.note("extended")
 
 
 def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
@@ -256,56 +253,18 @@ def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
     return job if limits == own else replace(job, problem=replace(job.problem, limits=limits))
 
 
-@_grant.register
-def _(asked: JobAdded, state: State) -> None:
-    state.jobs[asked.job.id] = JobState(since_s=state.now)
-    jobs = (*state.facts.jobs, asked.facts)
-    state.facts = msgspec.structs.replace(state.facts, jobs=jobs)
-    _set_jobs(state, (*state.facts.problem.jobs, asked.job))
-    state.result.note("job-added", asked.job.id)
-
-
-@_grant.register
-def _(asked: JobStopAsked, state: State) -> None:
-    _end_job(JobOver(job=asked.job, why="person"), state)
-
-
-@_grant.register
-def _(asked: JobWeighed, state: State) -> None:
-    jobs = state.facts.problem.jobs
-    weighed = (replace(job, weight=asked.weight) if job.id == asked.job else job for job in jobs)
-    _set_jobs(state, tuple(weighed))
-    state.result.note("job-weighed", asked.job, asked.weight)
-
-
 @_enact.register
 def _end_job(verdict: JobOver, state: State) -> None:
     job = state.jobs[verdict.job]
     job.over, job.detail = verdict.why, verdict.detail
     jobs = state.facts.problem.jobs
-    _set_jobs(state, tuple(replace(o, over=o.over or o.id == verdict.job) for o in jobs))
+    _replace(state, jobs=tuple(replace(o, over=o.over or o.id == verdict.job) for o in jobs))
     detail = [verdict.detail] if verdict.detail else []
     state.result.note("job-over-since" if detail else "job-over", verdict.job, verdict.why, *detail)
     state.forget_question()
     for name in [name for name in state.plan.wanted if job_of(name) == verdict.job]:
         unwant(state, state.trials[name])
         state.touch(name)
-
-
-def _set_jobs(state: State, jobs: tuple[PlannedJob, ...]) -> None:
-    problem = replace(state.facts.problem, jobs=jobs)
-    state.facts = msgspec.structs.replace(state.facts, problem=problem)
-
-
-@_enact.register
-def _(verdict: verdicts.Denied, state: State) -> None:
-    del state.requests.open[verdict.request]
-    state.requests.answered[verdict.request] = verdict.why
-
-
-@_enact.register
-def _(verdict: verdicts.Promised, state: State) -> None:
-    state.end.promised = verdict
 
 
 @_enact.register
@@ -326,25 +285,21 @@ def _(verdict: verdicts.Closing, state: State) -> None:
 
 
 @_enact.register
-def _(verdict: verdicts.Releasing, state: State) -> None:
-    state.go(RunPhase.RELEASING)
-    state.result.no_model.clear()
-
-
-@_enact.register
-def _(command: commands.Publish, state: State) -> None:
-    kept = state.trials[command.trial].checkpoints
-    checkpoint = next(saved for saved in kept if saved.name == command.checkpoint)
-    state.result.publishing = Incumbent(command.trial, checkpoint, command.metric)
-
-
-@_enact.register
-def _(command: commands.Finish, state: State) -> None:
-    state.go(RunPhase.OVER)
-
-
-@_enact.register
-def _(command: commands.SetTimer, state: State) -> None:
-    if state.clock.timer is not None:
-        state.under_way.pop(state.clock.timer.id, None)
-    state.clock.timer = command
+def _(
+    command: commands.AskPolicy | commands.Publish | commands.Finish | commands.SetTimer,
+    state: State,
+) -> None:
+    match command:
+        case commands.AskPolicy():
+            state.plan.question = state.plan.asked = command.id
+            state.plan.asked_s = state.now
+        case commands.Publish():
+            kept = state.trials[command.trial].checkpoints
+            checkpoint = next(saved for saved in kept if saved.name == command.checkpoint)
+            state.result.publishing = Incumbent(command.trial, checkpoint, command.metric)
+        case commands.Finish():
+            state.go(RunPhase.OVER)
+        case commands.SetTimer():
+            if state.clock.timer is not None:
+                state.under_way.pop(state.clock.timer.id, None)
+            state.clock.timer = command

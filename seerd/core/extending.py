@@ -7,23 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from seerd.core.commands import AskCause
-from seerd.core.events import AddAsked, AnyRequest, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
+from seerd.core.events import AddAsked, AnyRequest, ExtendAsked, JobAdded, JobWeighed
 from seerd.core.jobs import open_jobs
-from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import limit_at, release_s
+from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.core.verdicts import AnyVerdict, Denied, DenyCause, Granted, Retired
+from seerd.core.verdicts import AnyVerdict, Denied, DenyCause, Granted
 from seerd.planner.model import Limits
 from seerd.planner.policies import AT_ONCE
-
-_ASKED: dict[type, AskCause] = {
-    AddAsked: "added",
-    ExtendAsked: "extended",
-    JobAdded: "jobs",
-    JobStopAsked: "jobs",
-    JobWeighed: "jobs",
-}
 
 
 def requested(state: State) -> Iterator[AnyVerdict]:
@@ -34,7 +24,9 @@ def requested(state: State) -> Iterator[AnyVerdict]:
             yield Denied(request=request, why=why)
             continue
         yield Granted(request=request)
-        state.agenda.ask, state.agenda.about = _ASKED[type(event)], None
+        is_added, is_extended = isinstance(event, AddAsked), isinstance(event, ExtendAsked)
+        state.agenda.ask = "added" if is_added else "extended" if is_extended else "jobs"
+        state.agenda.about = None
         state.agenda.refit = True
 
 
@@ -43,15 +35,15 @@ def _why_not(state: State, event: AnyRequest) -> DenyCause | None:
         return "ending"
     if isinstance(event, AddAsked):
         return _why_not_added(state, event)
+    if isinstance(event, ExtendAsked):
+        return why_not_raised(state.facts.problem.limits, event.problem.limits)
+    weight = 1.0
     if isinstance(event, JobAdded):
-        new = event.job.id not in state.jobs and bool(state.facts.jobs)
-        return None if new and 0 < event.job.weight < math.inf else "no-job"
-    if isinstance(event, JobStopAsked):
-        return None if event.job in open_jobs(state) else "no-job"
-    if isinstance(event, JobWeighed):
-        is_open = event.job in open_jobs(state)
-        return None if is_open and 0 < event.weight < math.inf else "no-job"
-    return why_not_raised(state.facts.problem.limits, event.problem.limits)
+        fits, weight = event.job.id not in state.jobs and bool(state.facts.jobs), event.job.weight
+    else:
+        fits = event.job in open_jobs(state)
+        weight = event.weight if isinstance(event, JobWeighed) else weight
+    return None if fits and 0 < weight < math.inf else "no-job"
 
 
 def _why_not_added(state: State, event: AddAsked) -> DenyCause | None:
@@ -84,14 +76,3 @@ def why_not_raised(now: Limits, wanted: Limits) -> DenyCause | None:
 
 def _most(limit: float | None) -> float:
     return math.inf if limit is None else limit
-
-
-def retiring(state: State) -> Iterator[Retired]:
-    """Yield the instances that must be replaced now, since they end themselves before the run."""
-    lead_s = state.rules.retire_s + release_s(state)
-    for instance in list(state.fleet.instances.values()):
-        if instance.until is None or instance.phase is not InstancePhase.READY:
-            continue
-        if state.now >= instance.until - lead_s and instance.until - lead_s < limit_at(state):
-            state.agenda.because = "replacement"
-            yield Retired(instance=instance.id, by_s=instance.until)

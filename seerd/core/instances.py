@@ -12,7 +12,6 @@ from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.progress import take_saved
 from seerd.core.state import PRESENT, Instance, State
-from seerd.core.wanted import Refusal
 
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
@@ -61,8 +60,7 @@ def refused(event: events.LaunchRefused, state: State) -> None:
         _settle_unready(state, instance.id, event)
     instance.why = event.why
     instance.ended_at = event.at
-    batch = int(event.command.partition(".")[0])
-    state.agenda.refused.append(Refusal(batch, event.retry, event.unknown))
+    state.agenda.refused.append(event)
     state.agenda.replace = True
     state.result.note("no-instance", event.why)
 

@@ -57,18 +57,12 @@ def _reached(goal: Objective, trial: str, name: str, metric: float, reports: int
 def _own_limit(state: State, job: PlannedJob) -> OverCause | None:
     by_s, exhausted_s = job_ends(state, job)
     due_s = min(by_s, exhausted_s)
-    if state.now < due_s - release_s(state) and not _can_begin_nothing(state, job):
-        return None
+    if state.now < due_s - release_s(state):
+        wanted = (each.gpus for name, each in state.plan.wanted.items() if job_of(name) == job.id)
+        least = min(wanted, default=job.problem.params.p_min)
+        if state.jobs[job.id].gpus or affordable_for_job(state, job.id, least):
+            return None
     return "deadline" if by_s - state.now <= least_s(state) else "budget"
-
-
-def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
-    """Return whether a job has no GPUs and its limits allow no trial to get any."""
-    if state.jobs[job.id].gpus:
-        return False
-    wanted = (each for name, each in state.plan.wanted.items() if job_of(name) == job.id)
-    gpus = min((each.gpus for each in wanted), default=job.problem.params.p_min)
-    return not affordable_for_job(state, job.id, gpus)
 
 
 def open_jobs(state: State) -> list[str]:

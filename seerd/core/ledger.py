@@ -51,8 +51,6 @@ class Ledger:
     _closed_gpu_s: float = 0.0
     _open_gpus: int = 0
     _open_gpu_since: float = 0.0
-    _young: dict[str, Charge] = field(default_factory=dict)
-    _floor_gpu_s: float = 0.0
     _grown_by: float = -math.inf
 
     def start(self, charge: Charge) -> None:
@@ -63,8 +61,6 @@ class Ledger:
         self._open_gpus += charge.gpus
         self._open_gpu_since += charge.gpus * charge.since_s
         if charge.minimum_s:
-            self._young[charge.what] = charge
-            self._floor_gpu_s += charge.gpus * charge.minimum_s
             self._grown_by = max(self._grown_by, charge.since_s + charge.minimum_s)
 
     def end(self, what: str, at_s: float, now_s: float) -> None:
@@ -86,13 +82,10 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Return a copy to look ahead with."""
-        young = dict(self._young)
-        return replace(self, closed=list(self.closed), open=dict(self.open), _young=young)
+        return replace(self, closed=list(self.closed), open=dict(self.open))
 
     def _take(self, what: str) -> Charge:
         charge = self.open.pop(what)
-        if self._young.pop(what, None):
-            self._floor_gpu_s -= charge.gpus * charge.minimum_s
         self._open_gpus -= charge.gpus
         self._open_gpu_since -= charge.gpus * charge.since_s
         return charge
@@ -119,10 +112,8 @@ class Ledger:
         return self.spent_gpu_s(now_s + release_s)
 
     def within(self, budget_gpu_s: float, at_s: float) -> bool:
-        """Return whether `spent_gpu_s(at_s)` stays within the budget, fast where that is clear."""
-        linear = self._linear_gpu_s(at_s)
-        surely = linear + self._floor_gpu_s <= budget_gpu_s
-        return surely or linear + self._shortfall(at_s) <= budget_gpu_s
+        """Return whether `spent_gpu_s(at_s)` stays within the budget."""
+        return self.spent_gpu_s(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
         """Return the last moment, in seconds since the run began, at which giving everything back
@@ -151,8 +142,8 @@ class Ledger:
         """Return the GPU-seconds that minimums add to the open charges at `now_s`."""
         if now_s >= self._grown_by:
             return 0.0
-        young = self._young.values()
-        return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in young)
+        ages = ((charge, now_s - charge.since_s) for charge in self.open.values())
+        return sum(c.gpus * max(0.0, c.minimum_s - age_s) for c, age_s in ages)
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
         """Compute `exhausted_at` where minimums are the corners of a piecewise linear cost: where

@@ -10,7 +10,7 @@ from seerd.core import rules
 from seerd.core.commands import Launch
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
-from seerd.core.verdicts import Promised
+from seerd.core.verdicts import Promised, Retired
 from seerd.planner.model import PlannedJob
 
 
@@ -284,20 +284,17 @@ def wake_at(state: State) -> float:
     last_at = math.inf if fleet.holding else close_at(state) - shortest_s(state)
     blocks = (job.block.again_s for job in state.jobs.values() if job.block is not None)
     unblocks_at = min((again_s for again_s in blocks if again_s > state.now), default=math.inf)
-    own = min(launch_at, last_at, retire_at(state), unblocks_at)
+    retire_at = min((at for at, _ in retiring(state)), default=math.inf)
+    own = min(launch_at, last_at, retire_at, unblocks_at)
     return min(own, _ask_at(state), limit_at(state))
 
 
-def retire_at(state: State) -> float:
-    """Return when the next instance that was rented for earlier limits must be replaced."""
-    lead_s = state.rules.retire_s + release_s(state)
-    ends = (
-        instance.until - lead_s
-        for instance in state.fleet.instances.values()
-        if instance.until is not None and instance.phase is InstancePhase.READY
-    )
-    at = min(ends, default=math.inf)
-    return at if at < limit_at(state) else math.inf
+def retiring(state: State) -> list[tuple[float, Retired]]:
+    """Return the instances that end themselves before the run, and when each must be replaced."""
+    lead_s, limit_s = state.rules.retire_s + release_s(state), limit_at(state)
+    ready = (i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY)
+    ends = ((i.until, i.id) for i in ready if i.until is not None and i.until - lead_s < limit_s)
+    return [(until - lead_s, Retired(instance=name, by_s=until)) for until, name in ends]
 
 
 def _ask_at(state: State) -> float:

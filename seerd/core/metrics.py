@@ -8,7 +8,6 @@ trial. A metric may be the mean of the last reports (`Goal.averages`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from seerd.core.events import Checkpoint, Objective, TrialReported
@@ -115,13 +114,10 @@ def chosen(state: State, job: str | None = None) -> Incumbent | None:
 
 def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
     """Return the trial's best confirmed checkpoint that is not known to be unreadable, or None."""
-    sign, best, worth = sign_of(state.facts.goal_of(trial.id)), None, (-math.inf, 0)
-    for checkpoint in trial.checkpoints:
-        if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable:
-            continue
-        if best is None or (sign * checkpoint.metric, checkpoint.reports) > worth:
-            best, worth = checkpoint, (sign * checkpoint.metric, checkpoint.reports)
-    return best
+    sign, unreadable = sign_of(state.facts.goal_of(trial.id)), state.result.unreadable
+    finite = (saved for saved in trial.checkpoints if saved.metric is not None)
+    usable = (saved for saved in finite if f"{trial.id}/{saved.name}" not in unreadable)
+    return max(usable, key=lambda best: (sign * (best.metric or 0.0), best.reports), default=None)
 
 
 def best_saved(state: State, trial: Trial) -> float | None:
@@ -138,14 +134,13 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     if goal.averages(2) > 1:  # with a mean of several: some report is better than every mean
         return None
     sign = sign_of(goal)
-    most, better = sign * best.metric, None
-    for trial in state.trials.values():
+    better = None
+    for trial in state.trials_of(job):
         saved = {checkpoint.reports for checkpoint in trial.checkpoints}
-        for report in trial.history if job_of(trial.id) == job else ():
-            if report.metric is None or report.reports in saved:
-                continue
-            if sign * report.metric > most:
-                most, better = sign * report.metric, (trial.id, report.metric)
+        for metric in (each.metric for each in trial.history if each.reports not in saved):
+            most = best.metric if better is None else better[1]
+            if metric is not None and sign * metric > sign * most:
+                better = trial.id, metric
     return better
 
 

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
+
+from seerd.planner.model import Group
+from seerd.planner.stages import instances_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +37,14 @@ Assignment = tuple[Slots, ...]
 """Where a trial runs: one element, or one for each whole instance if it spans several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where trials go."""
-
-    assignments: Mapping[str, Assignment]  # trial -> its GPUs
-    waiting: tuple[str, ...]  # trials that do not fit, most valuable first
-
-
 def place(
     demands: Sequence[Demand],
     current: Mapping[str, Assignment],
     nodes: Sequence[PackingNode],
     *,
     pack: bool = False,
-) -> Placement:
-    """Place the demands, given where trials are now.
+) -> dict[str, Assignment]:
+    """Place the demands, given where trials are now; return the GPUs of those that fit.
 
     demands  most valuable first, no trial twice
     current  trial -> the GPUs that it has
@@ -70,10 +65,8 @@ def place(
     before = Before({trial: tuple(s.node for s in a) for trial, a in stay.items()}, near)
     homes = choose(demands, before, sorted(nodes, key=lambda node: node.id), pack=pack)
     kept = {trial: a for trial, a in stay.items() if homes.get(trial) == before.stay[trial]}
-    assignments = kept | _new_slots(
-        (d for d in demands if d.trial in homes and d.trial not in kept), homes, kept, sizes
-    )
-    return Placement(assignments, tuple(d.trial for d in demands if d.trial not in homes))
+    others = (d for d in demands if d.trial in homes and d.trial not in kept)
+    return kept | _new_slots(others, homes, kept, sizes)
 
 
 def _unchanged(
@@ -133,43 +126,17 @@ def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
     return tuple(sorted(free)[:count])
 
 
-@dataclass(slots=True)
-class Waiting:
-    """Wanted trials without GPUs: number of GPUs -> trials that want so many -> place in the order.
-    Those to place on freed GPUs are found without looking at all of them.
+def first_waiting(waiting: Mapping[str, int], gpus: int) -> list[Demand]:
+    """Return the trials that could be among the most valuable that share so many GPUs. `waiting`:
+    trial -> how many GPUs it should have, most valuable first.
     """
-
-    _by_size: dict[int, dict[str, int]] = field(default_factory=dict)
-
-    def __init__(self, demands: Iterable[Demand] = ()) -> None:
-        self._by_size = {}
-        for place, demand in enumerate(demands):
-            self._by_size.setdefault(demand.gpus, {})[demand.trial] = place
-
-    def __bool__(self) -> bool:
-        return bool(self._by_size)
-
-    def remove(self, trial: str, gpus: int) -> None:
-        """Remove a trial, if it waits."""
-        same = self._by_size.get(gpus, {})
-        same.pop(trial, None)
-        if not same:
-            self._by_size.pop(gpus, None)
-
-    def first(self, gpus: int) -> list[Demand]:
-        """Return the trials that could be among the most valuable that share so many GPUs."""
-        first = [
-            (place, Demand(trial, size))
-            for size, same in self._by_size.items()
-            if size <= gpus
-            for trial, place in islice(same.items(), gpus // size)
-        ]
-        return [demand for _, demand in sorted(first, key=lambda pair: pair[0])]
-
-    @property
-    def largest(self) -> int:
-        """GPUs of the largest waiting trial, 0 if none waits."""
-        return max(self._by_size, default=0)
+    first: list[Demand] = []
+    taken = Counter[int]()
+    for trial, size in waiting.items():
+        if taken[size] < gpus // size:
+            taken[size] += 1
+            first.append(Demand(trial, size))
+    return first
 
 
 CANDIDATES = 32  # how many instances on which room could be made are compared
@@ -400,41 +367,12 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 def _squeezed(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Place the demands on as few instances of each size as an empty cluster would need, those on
-    which the most trials can stay. None if that does not work.
+    """Place the demands on as few instances as an empty cluster would need, those on which the most
+    trials can stay. None if that does not work.
     """
-    needed = _opened(demands, Counter(node.gpus for node in nodes))
-    if needed is None:
-        return None
+    largest = max(node.gpus for node in nodes)
+    sizes = Counter(demand.gpus for demand in demands)
+    needed = instances_for([Group(*size) for size in sizes.items()], largest)
     staying = Counter(node for home in before.stay.values() for node in home)
-    liked = sorted(nodes, key=lambda node: (-staying[node.id], node.id))
-    some = [
-        node for size in needed for node in [n for n in liked if n.gpus == size][: needed[size]]
-    ]
-    return _greedy(demands, before, some) or _greedy(demands, Before({}, {}), some)
-
-
-def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Return how many instances of each size an empty cluster needs, the largest placed first where
-    the least room is left. None if there are too few.
-    """
-    opened: Counter[int] = Counter()
-    free: Counter[int] = Counter()
-    largest = max(closed, default=0)
-    for gpus in sorted((d.gpus for d in demands), reverse=True):
-        if gpus > largest:
-            left = sorted((size for size in closed if closed[size]), reverse=True)
-            size = next((s for s in left if gpus % s == 0 and gpus // s <= closed[s]), 0)
-            count, room = (gpus // size, 0) if size else (0, -1)
-        else:
-            room = min((r for r in free if free[r] and r >= gpus), default=0)
-            free[room] -= room > 0
-            biggest = max((size for size in closed if closed[size]), default=0)
-            size, count = (0, 0) if room else (biggest, 1)
-            room = (room or size) - gpus
-        if room < 0:
-            return None
-        free[room] += 1
-        opened[size] += count
-        closed[size] -= count
-    return +opened
+    liked = sorted(nodes, key=lambda node: (-staying[node.id], node.id))[:needed]
+    return _greedy(demands, before, liked) or _greedy(demands, Before({}, {}), liked)

@@ -9,25 +9,26 @@ import math
 from dataclasses import replace
 
 from seerd.core.commands import Status
+from seerd.core.events import LaunchRefused
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, orphan_timeout_s, time_left
 from seerd.core.state import State
 from seerd.core.verdicts import Again, HoldCause
-from seerd.core.wanted import Refusal
 
 
-def after_refusal(state: State, refusal: Refusal) -> Again:
+def after_refusal(state: State, refusal: LaunchRefused) -> Again:
     """Decide when to launch again after a refusal, which counts once for each batch. After an
     unknown reason launches rest until an instance has come or gone; where none can, they are
     repeated.
     """
     fleet, rules = state.fleet, state.rules
-    refusals, batch = fleet.refusals, max(fleet.refused, refusal.batch)
+    refusals, number = fleet.refusals, int(refusal.command.partition(".")[0])
+    batch = max(fleet.refused, number)
     over = fleet.launch_at == math.inf and not fleet.until_change
     if not refusal.retry and not refusal.unknown:
         refusals, over = refusals + rules.max_refusals, True
-    elif refusal.batch > fleet.refused:
+    elif number > fleet.refused:
         refusals += 1
     if over:
         return Again(refusals=refusals, batch=batch)

@@ -245,9 +245,7 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
 
 
 def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[commands.Publish]:
-    """Publish the model of the first of these jobs that has a better one than is in its place,
-    unless one is being published.
-    """
+    """Publish the first of these jobs' models that is better than what is in its place."""
     if state.result.publishing is not None:
         return
     for job in (job for job in jobs if job not in state.result.no_model):

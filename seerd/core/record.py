@@ -13,7 +13,7 @@ from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import AnyRequest
 from seerd.core.gaps import add_lost, events_missing, note_unknown_attempt
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.state import PRESENT, AttemptEnd, Complaint, NodeStall, Published, State
+from seerd.core.state import PRESENT, AttemptEnd, Complaint, Published, State
 from seerd.planner.trial_ids import job_of
 
 
@@ -40,7 +40,21 @@ def record(state: State, event: events.AnyEvent) -> None:
 
 @singledispatch
 def _record(event: events.Event, state: State) -> None:
-    raise TypeError(f"{type(event).__name__} is not handled")
+    match event:
+        case events.RunStarted():
+            state.agenda.ask = "began"
+        case events.Remarked():
+            state.result.notes.append(event.text)
+        case events.InstanceComputed():
+            state.fleet.instances[event.instance].computed = event.shares
+        case events.PolicyAnswered():
+            if _answers(state, event.question):
+                state.plan.answer = event.plan, event.memory
+        case events.PolicyFailed():
+            if _answers(state, event.question):
+                state.plan.answer = event.why
+        case _:
+            raise TypeError(f"{type(event).__name__} is not handled")
 
 
 for _handler in (
@@ -56,11 +70,6 @@ for _handler in (
     progress.checkpointed,
 ):
     _record.register(_handler)
-
-
-@_record.register
-def _(event: events.RunStarted, state: State) -> None:
-    state.agenda.ask = "began"
 
 
 @_record.register
@@ -102,18 +111,11 @@ def _(event: events.RunResumed, state: State) -> None:
 
 
 @_record.register
-def _(event: events.Remarked, state: State) -> None:
-    state.result.notes.append(event.text)
-
-
-@_record.register
 def _(event: events.StopAsked, state: State) -> None:
     state.end.hard = state.end.hard or event.hard
-    if state.end.status is None:
-        state.end.status = "interrupted"
-    if event.hard:
-        for trial in state.trials:
-            state.touch(trial)
+    state.end.status = state.end.status or "interrupted"
+    for trial in state.trials if event.hard else ():
+        state.touch(trial)
 
 
 @_record.register
@@ -138,18 +140,6 @@ def _(event: events.TimerFired, state: State) -> None:
         agenda.refit, agenda.because = True, "again"
 
 
-@_record.register
-def _(event: events.PolicyAnswered, state: State) -> None:
-    if _answers(state, event.question):
-        state.plan.answer = event.plan, event.memory
-
-
-@_record.register
-def _(event: events.PolicyFailed, state: State) -> None:
-    if _answers(state, event.question):
-        state.plan.answer = event.why
-
-
 def _answers(state: State, question: str) -> bool:
     """Close the question and return True if it is the open one; else return False."""
     if state.plan.question != question:
@@ -157,11 +147,6 @@ def _answers(state: State, question: str) -> bool:
     state.under_way.pop(question, None)
     state.plan.question = None
     return True
-
-
-@_record.register
-def _(event: events.InstanceComputed, state: State) -> None:
-    state.fleet.instances[event.instance].computed = event.shares
 
 
 @_record.register
@@ -209,7 +194,7 @@ def _(
         case events.TrialStalled(over=True):
             trial.stalls.pop(event.instance, None)
         case events.TrialStalled():
-            trial.stalls[event.instance] = NodeStall(event.hung, (event.units, event.ticks))
+            trial.stalls[event.instance] = event
             state.touch(trial.id)
         case events.TrialWaited():
             trial.waits[event.instance] = dict(zip(event.ranks, event.shares, strict=False))

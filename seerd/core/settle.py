@@ -9,15 +9,25 @@ from collections.abc import Iterator
 
 from seerd.core.attempts import newly_slow
 from seerd.core.commands import Launch
-from seerd.core.extending import requested, retiring
+from seerd.core.extending import requested
 from seerd.core.failures import again_is_useless, newly_blocked, still_quiet
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import gone_by
+from seerd.core.limits import gone_by, retiring
 from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import State, Trial
-from seerd.core.verdicts import AnyVerdict, Blocked, FailCause, Failed, Gone, Kept, Since, Warned
-from seerd.core.wanted import Agenda
+from seerd.core.verdicts import (
+    Again,
+    AnyVerdict,
+    Blocked,
+    FailCause,
+    Failed,
+    Gone,
+    Kept,
+    Since,
+    Slow,
+    Warned,
+)
 from seerd.planner.trial_ids import job_of
 from seerd.units import format_size
 
@@ -29,29 +39,21 @@ nor is one number in so many trials beside another. Accuracies on few samples ha
 
 def settle(state: State) -> Iterator[AnyVerdict]:
     """Yield the verdicts on what the present event has put on the agenda."""
-    agenda = state.agenda
-    if agenda.missing is not None:
-        yield from _missing(state, agenda)
-    if state.requests.open:
-        yield from requested(state)
-    if agenda.woken and state.phase is RunPhase.RUNNING:
-        yield from retiring(state)
-    if agenda.saved:
-        yield from _checkpoints(state, agenda)
-    if agenda.quiet is not None or agenda.reported is not None:
-        yield from _warnings(state, agenda)
-    if agenda.judge or agenda.blocked:
-        yield from _failures(state, agenda)
-    if agenda.waited:
-        waited, agenda.waited = agenda.waited, []
-        slow = (newly_slow(state.trials[name], state.rules.slow_share) for name in waited)
-        yield from (verdict for verdict in slow if verdict is not None)
-    if agenda.refused or agenda.some_ready:
-        yield from _launches(state, agenda)
+    if state.agenda.missing is not None:
+        yield from _missing(state)
+    yield from requested(state)
+    if state.agenda.woken and state.phase is RunPhase.RUNNING:
+        for retired in [retired for at, retired in retiring(state) if at <= state.now]:
+            state.agenda.because = "replacement"
+            yield retired
+    yield from _checkpoints(state)
+    yield from _warnings(state)
+    yield from _failures(state)
+    yield from _launches(state)
 
 
-def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept | Warned]:
-    saved, agenda.saved = agenda.saved, []
+def _checkpoints(state: State) -> Iterator[Kept | Warned]:
+    saved, state.agenda.saved = state.agenda.saved, []
     newest = state.rules.kept_checkpoints
     for name in saved:
         older = state.trials[name].checkpoints[newest:]
@@ -63,21 +65,35 @@ def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept | Warned]:
             yield warning
 
 
-def _warnings(state: State, agenda: Agenda) -> Iterator[Warned]:
+def _warnings(state: State) -> Iterator[Warned | Slow]:
+    agenda = state.agenda
     quiet, agenda.quiet = agenda.quiet, None
     reported, agenda.reported = agenda.reported, None
+    waited, agenda.waited = agenda.waited, []
     if quiet is not None and (warning := still_quiet(state, quiet)) is not None:
         yield warning
     if reported is not None and (warning := identical_warning(state, reported)) is not None:
         yield warning
+    for name in waited:
+        if (slow := newly_slow(state.trials[name], state.rules.slow_share)) is not None:
+            yield slow
 
 
-def _failures(state: State, agenda: Agenda) -> Iterator[Failed | Blocked]:
+def _failures(state: State) -> Iterator[Failed | Blocked]:
     yield from newly_blocked(state)
-    judge, agenda.judge = agenda.judge, {}
+    judge, state.agenda.judge = state.agenda.judge, {}
     for name, why in judge.items():
         if _for_good(state, name, why):
             yield Failed(trial=name, why=why)
+
+
+def _launches(state: State) -> Iterator[Again]:
+    refused, state.agenda.refused = state.agenda.refused, []
+    for refusal in refused:
+        yield after_refusal(state, refusal)
+    some_ready, state.agenda.some_ready = state.agenda.some_ready, False
+    if some_ready and (again := after_coming(state)) is not None:
+        yield again
 
 
 def _for_good(state: State, name: str, why: FailCause) -> bool:
@@ -91,20 +107,9 @@ def _for_good(state: State, name: str, why: FailCause) -> bool:
     return why == "silent" or trial.losses > state.rules.max_losses
 
 
-def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    refused, agenda.refused = agenda.refused, []
-    for refusal in refused:
-        yield after_refusal(state, refusal)
-    some_ready, agenda.some_ready = agenda.some_ready, False
-    if some_ready and (again := after_coming(state)) is not None:
-        yield again
-
-
-def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Decide since when missing instances cost nothing, and from when launches under way are
-    charged.
-    """
-    missing, agenda.missing = agenda.missing or {}, None
+def _missing(state: State) -> Iterator[AnyVerdict]:
+    """Decide since when missing instances cost nothing, and launches under way are charged."""
+    missing, state.agenda.missing = state.agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
     for name, ended_s in missing.items():
         yield Gone(instance=name, at_s=ended if ended_s is None else ended_s)

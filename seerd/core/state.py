@@ -12,7 +12,15 @@ from typing import Literal
 
 from seerd.core import lifecycle, verdicts
 from seerd.core.commands import AnyCommand, SetTimer, Status, StopCause
-from seerd.core.events import AnyRequest, Checkpoint, ExitCause, InstanceShared, Obstacle, RunFacts
+from seerd.core.events import (
+    AnyRequest,
+    Checkpoint,
+    ExitCause,
+    InstanceShared,
+    Obstacle,
+    RunFacts,
+    TrialStalled,
+)
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.placement import Assignment, Slots
@@ -45,14 +53,6 @@ class AttemptEnd:
     obstacle: Obstacle | None = None  # what was in its way; None: nothing
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStall:
-    """No rank of an attempt makes progress on one of its instances."""
-
-    hung: bool  # True: some ranks there do nothing; False: all of them wait for ranks elsewhere
-    position: tuple[int, int]  # how far the ranks are, as (units, ticks), see `TrialStalled`
-
-
 @dataclass(slots=True)
 class Trial:
     """One configuration and its history. Times are in seconds since the run began."""
@@ -71,7 +71,7 @@ class Trial:
     told: dict[str, None] = field(default_factory=dict)  # instances where its attempt has started
     ends: dict[str, AttemptEnd] = field(default_factory=dict)  # instance -> its attempt's end there
     # instance -> how far its ranks are there, while none of them makes progress
-    stalls: dict[str, NodeStall] = field(default_factory=dict)
+    stalls: dict[str, TrialStalled] = field(default_factory=dict)
     hung: bool = False  # its present attempt is being ended because some ranks do nothing
     # instance -> rank -> share of its time (0 to 1) for which that rank waits for others
     waits: dict[str, dict[int, float]] = field(default_factory=dict)

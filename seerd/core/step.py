@@ -33,8 +33,6 @@ QUIET = (
     events.InstanceComputed,
 )
 """Kinds of most events of a run. They leave nothing to decide unless they set `agenda.stirred`."""
-ABOUT_ANY = (events.InstanceLost, events.InstanceTerminated, events.OrderRefused, events.RunResumed)
-"""Events that do not name the trials whose attempts end with them."""
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
@@ -101,17 +99,6 @@ def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
 def unfinished(state: State) -> list[AnyCommand]:
     """Return the commands without an outcome, which are carried out again after a restart."""
     return list(state.under_way.values())
-
-
-def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> set[str] | None:
-    """Return the trials that a policy may see differently after this event; None: any of them."""
-    if isinstance(event, ABOUT_ANY):
-        return None
-    named = (getattr(what, "trial", None) for what in (event, *decided))
-    trials = {trial for trial in named if isinstance(trial, str)}
-    if isinstance(event, events.PolicyAnswered):
-        trials.update(event.plan.eliminated)
-    return trials
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from seerd.core import verdicts
 from seerd.core.commands import AskCause, LaunchCause
-from seerd.core.events import Obstacle
-from seerd.core.placement import Waiting
+from seerd.core.events import LaunchRefused, Obstacle
 from seerd.core.plans import Order, PlanChange
 from seerd.planner.memory import Json
 from seerd.planner.model import Allocation
@@ -44,7 +43,8 @@ class Aims:
     """Where wanted trials should run, derived from the plan and the fleet."""
 
     aimed: dict[str, None] = field(default_factory=dict)  # trials that have a target (ordered set)
-    waiting: Waiting = field(default_factory=Waiting)  # wanted trials that have none
+    # wanted trials that have none -> how many GPUs they should have, most valuable first
+    waiting: dict[str, int] = field(default_factory=dict)
     sizes: Counter[int] = field(default_factory=Counter)  # GPUs -> how many trials want so many
     needed: int = 0  # how many instances the wanted trials need
     most: int | None = None  # most GPUs of a trial where instances are shared with other runs
@@ -54,15 +54,6 @@ class Aims:
     def cut(self, gpus: int) -> int:
         """Return how many GPUs a trial gets to which the plan gives so many."""
         return gpus if self.most is None else min(gpus, self.most)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A launch that was refused."""
-
-    batch: int  # number of all launches that were asked for together
-    retry: bool  # whether asking again may help
-    unknown: bool  # whether the cloud's reason is unknown
 
 
 @dataclass(slots=True)
@@ -96,5 +87,5 @@ class Agenda:
     waited: list[str] = field(default_factory=list)  # trials whose ranks wait for others
     # instance that a resumed run did not find -> when its cloud says that it ended (None: unknown)
     missing: dict[str, float | None] | None = None
-    refused: list[Refusal] = field(default_factory=list)  # launches that were refused
+    refused: list[LaunchRefused] = field(default_factory=list)  # launches that were refused
     some_ready: bool = False  # True: an instance has become ready

@@ -14,7 +14,7 @@ from seerd.core.events import AnyEvent, RunStarted
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
 from seerd.core.step import follow as follow_one
-from seerd.errors import ImpossibleEventError, JournalError, OlderJournalError
+from seerd.errors import ImpossibleEventError, JournalError
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 
@@ -81,8 +81,6 @@ def _read(journal: Journal) -> Iterator[Entry]:
         for entry in journal.entries():
             yield entry
             read = entry.seq
-    except OlderJournalError:
-        raise
     except JournalError as error:
         raise JournalError(
             f"{error}\nThis is event {read + 1}; the {read} before it can be read."

@@ -73,9 +73,7 @@ class _Preparation:
 
 
 class Conversation:
-    """The conversation with the agent of one instance, whose orders `translate.InstanceOrders`
-    makes.
-    """
+    """The conversation with the agent of one instance."""
 
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         self.orders = orders
@@ -94,8 +92,7 @@ class Conversation:
         self._starting: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
-        self._preparing: _Preparation | None = None
-        self._one_more: _Preparation | None = None
+        self._preparing: _Preparation | None = None  # of the instance, or for one more job
         self._committed = 0
         self._acking: asyncio.TimerHandle | None = None
         self._ending = False
@@ -136,13 +133,13 @@ class Conversation:
 
     async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
         """Make a ready instance ready for one more job, one at a time; return failures too."""
-        preparation = self._one_more = _Preparation(order, job)
+        self._preparing = _Preparation(order, job)
         try:
-            for sent in await self._orders_of(preparation):
+            for sent in await self._orders_of(self._preparing):
                 self.say(sent)
-            return await self._outcome(preparation)
+            return await self._outcome(self._preparing)
         finally:
-            self._one_more = None
+            self._preparing = None
 
     async def _outcome(self, preparation: _Preparation) -> Readiness:
         try:
@@ -352,10 +349,10 @@ class Conversation:
             await self._core.queue.room(self.instance)
 
     async def _pending(self) -> list[Order]:
-        if self._preparing is not None:
-            return await self._orders_of(self._preparing)
-        more = [] if self._one_more is None else await self._orders_of(self._one_more)
-        return [*more, *await self.orders.pending()]
+        preparing = self._preparing
+        first = [] if preparing is None else await self._orders_of(preparing)
+        is_new = preparing is not None and preparing.job is None
+        return first if is_new else [*first, *await self.orders.pending()]
 
     async def _orders_of(self, preparation: _Preparation) -> list[Order]:
         """Return the orders of a preparation; answer it if they cannot be made."""
@@ -366,14 +363,16 @@ class Conversation:
             return []
 
     def _receive(self, fact: Fact, ahead_s: float) -> None:
-        if isinstance(fact, protocol.Prepared | protocol.Refused) and self._preparing is not None:
+        preparing = self._preparing
+        if (
+            preparing is not None
+            and isinstance(fact, protocol.Prepared | protocol.Refused)
+            and (preparing.job is None or fact.id == preparing.order.id)
+        ):
             outcome = Readiness()
             if isinstance(fact, protocol.Refused):
                 outcome = Readiness(fact.why, fact.unhealthy)
-            self._preparing.answer(outcome)
-            return
-        if self._one_more is not None and getattr(fact, "id", "") == self._one_more.order.id:
-            self._one_more.answer(Readiness(fact.why if isinstance(fact, protocol.Refused) else ""))
+            preparing.answer(outcome)
             return
         if isinstance(fact, protocol.Checkpointed) and self.orders.is_ours(
             fact.trial, fact.attempt
@@ -388,14 +387,13 @@ class Conversation:
             self._core.emit(event)
 
     def _lose(self, why: str) -> None:
-        if self._preparing is None:
+        if self._preparing is None or self._preparing.job is not None:
             self._losses.give_up(self.instance, why)
         self._fail_preparing(why)
 
     def _fail_preparing(self, why: str) -> None:
-        for preparation in (self._preparing, self._one_more):
-            if preparation is not None:
-                preparation.answer(Readiness(f"{self.instance} was lost: {why}", retry=True))
+        if self._preparing is not None:
+            self._preparing.answer(Readiness(f"{self.instance} was lost: {why}", retry=True))
 
     async def _keep_renewing(self) -> None:
         while True:

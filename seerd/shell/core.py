@@ -12,7 +12,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.events import AgentFact, AnyEvent, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import last_s, lease_grace_s, lease_s, spare_s, training_ends_at
-from seerd.core.state import State, Trial
+from seerd.core.state import State
 from seerd.shell.run_environment import Running
 from seerd.stores.base import slot_name, slot_number
 
@@ -101,9 +101,14 @@ class Core:
 
     def running(self, instance: str) -> list[Running]:
         """Return the attempts that report and save on this instance."""
-        held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
-        newest = ((t, t.checkpoints[0].name if t.checkpoints else "") for t in held)
-        return [Running(t.id, t.attempt, _saved(t), name) for t, name in newest]
+        running = []
+        for trial in self.state.trials.values():
+            if trial.held and trial.held[0].node == instance:
+                own = slot_name(trial.attempt, 0).rpartition("-")[0] + "-"
+                names = [checkpoint.name for checkpoint in trial.checkpoints]
+                saved = max((slot_number(n) for n in names if n.startswith(own)), default=0)
+                running.append(Running(trial.id, trial.attempt, saved, next(iter(names), "")))
+        return running
 
     def holds(self, instance: str) -> list[str]:
         """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""
@@ -133,12 +138,3 @@ class Core:
     def spare(self) -> float:
         """Return how many seconds the end of the run may still wait for a machine (`spare_s`)."""
         return spare_s(self.state, self.clock.now())
-
-
-def _saved(trial: Trial) -> int:
-    """Return the number of the present attempt's last checkpoint; 0 without one, or a number."""
-    prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
-    return max(
-        (slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")),
-        default=0,
-    )

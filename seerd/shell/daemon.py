@@ -25,7 +25,7 @@ from seerd.core.gaps import gap, lacks
 from seerd.core.limits import gone_by, off_in_s
 from seerd.core.state import PRESENT, State
 from seerd.core.step import step, unfinished
-from seerd.core.verdicts import JobOver
+from seerd.core.verdicts import Declined
 from seerd.errors import AbandonedError, RunRemovedError
 from seerd.shell.core import Core
 from seerd.shell.dispatch import Dispatch
@@ -168,9 +168,7 @@ class Daemon:
         return lost
 
     async def _follow_latest_clock(self) -> list[str]:
-        """Go on by the latest clock of this machine, the store and the agents: time that may have
-        passed has passed. Return notes for the user.
-        """
+        """Go on by the latest clock of this machine, the store and the agents; return notes."""
         shown = await self._environment.store.time()
         ahead_s = {"the store's": 0.0 if shown is None else shown - wall()}
         for instance, off_s in self._dispatch.sessions.clocks().items():
@@ -254,13 +252,13 @@ class Daemon:
 
     def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
         """Prepare the policy's question right after its event: it is about that moment."""
-        self._dispatch.note(entry)
-        over = any(isinstance(decision, JobOver) for decision in entry.decided)
-        if over or isinstance(entry.event, events.AnyRequest):
-            self._dispatch.change_problem(self.state.facts.problem)
+        policy, plan = self._environment.policy, self.state.plan
+        if any(isinstance(decision, Declined) for decision in entry.decided):
+            policy.forget()
+        policy.change(self.state.facts.problem)
         for command in [*entry.commands, *still]:
-            if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
-                self._dispatch.put_question(command.id, self.state.view, self.state.plan)
+            if isinstance(command, AskPolicy) and command.id == plan.question:
+                policy.note(command.id, self.state.view, plan.memory, plan.order)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

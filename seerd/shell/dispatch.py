@@ -21,14 +21,9 @@ from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, Checkpoint
 from seerd.core.state import Incumbent
-from seerd.core.step import trials_of
-from seerd.core.verdicts import Declined
-from seerd.core.wanted import PlanInForce
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
-from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
 from seerd.shell.core import Core
-from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import write_card
 from seerd.shell.requests import RequestReader
@@ -68,9 +63,6 @@ class Dispatch:
         self.sessions = Sessions(environment, core, self._losses, tasks)
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._kept: dict[str, Sequence[str]] = {}
-        self._question = ""
-        self._changed: set[str] | None = set()
-        self._problem: Problem | None = None
         self.requests = RequestReader(environment, core, self.sessions, tasks)
 
     async def open(self) -> None:
@@ -132,28 +124,6 @@ class Dispatch:
         for command in batch:
             self._carry_out(command)
 
-    def note(self, entry: Entry) -> None:
-        """Note which trials this entry changes, for the policy's next question."""
-        changed = trials_of(entry.event, entry.decided)
-        if self._changed is None or changed is None:
-            self._changed = None
-        else:
-            self._changed |= changed
-        if any(isinstance(decision, Declined) for decision in entry.decided):
-            self._environment.policy.forget()
-
-    def change_problem(self, problem: Problem) -> None:
-        """Have the policy plan for this problem from now on, if it is another one."""
-        if problem is not self._problem:
-            self._problem, self._question = problem, ""
-            self._environment.policy.change(problem)
-
-    def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
-        """Prepare the policy's next question; it is sent when its command is carried out."""
-        self._question = question
-        changed, self._changed = self._changed, set()
-        self._environment.policy.note(question, view, plan.memory, plan.order, changed)
-
     def collect(self, instance: str) -> None:
         """Collect the logs of this instance, one of whose trials has ended."""
         if self._environment.collector is not None:
@@ -187,7 +157,7 @@ class Dispatch:
             case commands.SetTimer():
                 self._await(command)
             case commands.AskPolicy():
-                if command.id == self._question:  # else an event of the same batch changed it
+                if command.id == self._core.state.plan.question:  # else it is out of date
                     self._spawn(command.id, self._ask_policy(command))
             case commands.Launch():
                 self._spawn(command.id, self._launch(command))
@@ -234,11 +204,10 @@ class Dispatch:
         try:
             launched = await self._environment.provider.launch(command.id, command.orphan_timeout_s)
         except LaunchError as error:
-            span = Span(error.since, error.until)
-            self._refuse(command, str(error), span, retry=error.retry, unknown=error.unknown)
+            self._refuse(command, error)
             return
         except ProviderError as error:
-            self._refuse(command, str(error), Span(), retry=True)
+            self._refuse(command, LaunchError(str(error), retry=True))
             return
         slow = f"{launched.instance} is being made ready: data and checks"
         setup = any(job.setup for job in self._environment.jobs or [self._environment.job])
@@ -252,7 +221,8 @@ class Dispatch:
                 until = (await self._end(launched.instance, command.id)).until
             except ProviderError as error:
                 why = f"{why}; {error}"
-            self._refuse(command, why, Span(launched.since, until), retry=readiness.retry)
+            retry, since = readiness.retry, launched.since
+            self._refuse(command, LaunchError(why, retry=retry, since=since, until=until))
             return
         self._emit(
             events.InstanceReady,
@@ -263,17 +233,15 @@ class Dispatch:
             boot=self.sessions.boot(launched.instance),
         )
 
-    def _refuse(
-        self, command: commands.Launch, why: str, span: Span, *, retry: bool, unknown: bool = False
-    ) -> None:
+    def _refuse(self, command: commands.Launch, error: LaunchError) -> None:
         self._emit(
             events.LaunchRefused,
             command=command.id,
-            why=why,
-            retry=retry,
-            running_since=self._clock.past(span.since),
-            ended=self._clock.past(span.until),
-            unknown=unknown,
+            why=str(error),
+            retry=error.retry,
+            running_since=self._clock.past(error.since),
+            ended=self._clock.past(error.until),
+            unknown=error.unknown,
         )
 
     async def _terminate(self, command: commands.Terminate) -> None:

@@ -15,54 +15,29 @@ from pathlib import Path
 import msgspec
 
 from seerd.agent.protocol import Job
-from seerd.core.events import JobFacts
+from seerd.core.events import (
+    AddAsked,
+    ExtendAsked,
+    JobAdded,
+    JobStopAsked,
+    JobWeighed,
+    StopAsked,
+)
 from seerd.core.verdicts import DenyCause
-from seerd.planner.model import Outline, PlannedJob, Problem
-from seerd.planner.space import Value
 
 ID = re.compile(r"[0-9a-f]{16}")
 LARGEST = 64 << 20  # the most bytes of a request: a problem holds what earlier runs have learned
 
 
-class ExtendRequest(msgspec.Struct, frozen=True, tag="extend"):
-    """See `seerd.core.events.ExtendAsked`."""
+class JobRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="job"):
+    """A job is to share the run. `starts`: how agents start its trials."""
 
-    problem: Problem
-    outline: Outline | None
-
-
-class AddRequest(msgspec.Struct, frozen=True, tag="add"):
-    """See `seerd.core.events.AddAsked`."""
-
-    config: dict[str, Value]
-
-
-class JobRequest(msgspec.Struct, frozen=True, tag="job"):
-    """See `seerd.core.events.JobAdded`. `starts`: how agents start its trials."""
-
-    job: PlannedJob
-    facts: JobFacts
+    added: JobAdded
     starts: Job
 
 
-class StopJobRequest(msgspec.Struct, frozen=True, tag="stop-job"):
-    """See `seerd.core.events.JobStopAsked`."""
-
-    job: str
-
-
-class WeighRequest(msgspec.Struct, frozen=True, tag="weigh"):
-    """See `seerd.core.events.JobWeighed`."""
-
-    job: str
-    weight: float
-
-
-class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
-    """End the run in order, or at once if that was asked before, like a signal."""
-
-
-Request = ExtendRequest | AddRequest | JobRequest | StopJobRequest | WeighRequest | StopRequest
+Request = ExtendAsked | AddAsked | JobRequest | JobStopAsked | JobWeighed | StopAsked
+"""The event that a request becomes; the daemon sets `at` and `request`."""
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.step import commands_of
-from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, OlderJournalError
+from seerd.errors import DamagedJournalError, DamagedWarning, JournalError
 from seerd.shell.journal_file import (
     Salvage,
     StoredRow,
@@ -55,7 +55,6 @@ CREATE TABLE events (
     sum BLOB NOT NULL
 ) STRICT;
 """
-OLDER = (b'"assumed"', b'"eliminated"')  # verdicts that only journals begun in format 1 have
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
         """Open an existing journal. Raises `JournalError` if the file is no journal or of another
-        format (`OlderJournalError`: 1), and `DamagedJournalError` if it is damaged and not
-        `read_only`, or has no whole event.
+        format, and `DamagedJournalError` if it is damaged and not `read_only`, or has no whole
+        event.
         """
         if not path.is_file():
             raise JournalError(
@@ -167,25 +166,11 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             raise _BrokenError("what it says of itself does not fit its checksum")
         self._summed_after = int(after)
 
-    def _written_anew(self, entries: list[Entry], notes: dict[str, str]) -> Path:
-        """Write these entries to a new journal beside this one; return its path."""
-        new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
-        remove_file(new_path)
-        with Journal.create(new_path, self.origin) as new:
-            for key, value in notes.items():
-                new._set(key, value)  # noqa: SLF001
-            new.append(entries)
-            try:  # a log left beside it would be taken for the log of what is put in its place
-                new._connection.execute("PRAGMA journal_mode=DELETE")  # noqa: SLF001
-            except sqlite3.Error as error:
-                raise new._unwritable(error) from error  # noqa: SLF001
-        return new_path
-
     def _check_format(self) -> None:
-        """Raise `OlderJournalError` or `JournalError` unless this version reads the format."""
+        """Raise `JournalError` unless this version reads the format."""
         written = self._get("format")
-        if written == "1" or self._maybe("converted") == "from format 1":
-            raise OlderJournalError(self.path, VERSION)
+        if self._maybe("converted") == "from format 1":
+            written = "1"
         if written != str(FORMAT):
             wrote = self._maybe("version") or "another version"
             raise JournalError(
@@ -285,8 +270,6 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             try:
                 entry = Entry(row.seq, decode_event(row.event), decode_decisions(row.decisions))
             except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-                if any(kind in row.decisions for kind in OLDER):
-                    raise OlderJournalError(self.path, VERSION) from error
                 raise JournalError(f"the journal {self.path} is damaged: {error}") from error
             yield entry
 
@@ -404,8 +387,16 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         entries = [entry for entry in self.entries() if entry.seq <= after]
         tip = Tip.read(self.path)
         lost_until = max(tip.at if tip else 0.0, self.lost_until)
-        notes = {"converted": f"cut after event {after}", "lost until": repr(lost_until)}
-        new_path = self._written_anew(entries, notes)
+        new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
+        remove_file(new_path)
+        with Journal.create(new_path, self.origin) as new:
+            new._set("converted", f"cut after event {after}")  # noqa: SLF001
+            new._set("lost until", repr(lost_until))  # noqa: SLF001
+            new.append(entries)
+            try:  # a log left beside it would be taken for the log of what is put in its place
+                new._connection.execute("PRAGMA journal_mode=DELETE")  # noqa: SLF001
+            except sqlite3.Error as error:
+                raise new._unwritable(error) from error  # noqa: SLF001
         kept = damaged(self.path)
         try:
             for suffix in ("", "-wal"):

@@ -233,9 +233,7 @@ def _before(page: bytes, key: bytes) -> Iterator[int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read an integer of up to four bytes; return it, and where it ends. Raises `ValueError` if it
-    is longer, `IndexError` if it is cut off.
-    """
+    """Read an integer and where it ends. Raises `ValueError` (too long), `IndexError` (cut off)."""
     value = 0
     for end in range(at, at + 4):
         value = value << 7 | data[end] & 0x7F

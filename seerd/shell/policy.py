@@ -9,11 +9,11 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -61,37 +61,24 @@ class PolicyProcess:
         view: View,
         memory: Mapping[str, Any],
         order: Order,
-        changed: Collection[str] | None = None,
     ) -> None:
         """Record the next question; it replaces one that has no answer yet. `memory` and `order`:
-        after all answers that were adopted. `changed`: trials that may differ from the question
-        before; None: all are compared.
+        after all answers that were adopted.
         """
         if self._asked or (self._child is not None and self._child.ended):
             self._abandon()
         self.start()
         anew = None
         if not self._in_step:
-            self._known, changed = {}, None
+            self._known = {}
             anew = wire.Anew(dict(memory), order.puts())
-        news, spent = self._news(view.trials, changed), dict(view.spent)
-        message = wire.Question(question, view.now_s, view.mode, news, anew, spent)
+        for name in islice(view.trials, len(self._known), None):  # they are never removed
+            self._known[name] = _Known()
+        changes = (known.news(view.trials[name]) for name, known in self._known.items())
+        news = [news for news in changes if news is not None]
+        message = wire.Question(question, view.now_s, view.mode, news, anew, dict(view.spent))
         self._question = question, wire.frame(message)
         self._in_step = False  # until it is answered
-
-    def _news(
-        self, trials: Mapping[str, TrialView], changed: Collection[str] | None
-    ) -> list[wire.TrialNews]:
-        """Return what the process does not know yet, of the trials `changed` or of all. New trials
-        come last and in their order, on which a policy may rely.
-        """
-        names = [name for name in changed or () if name in self._known]
-        if changed is None:
-            names = list(self._known)
-        new = list(islice(trials, len(self._known), None))  # trials are never removed
-        self._known |= {name: _Known() for name in new}
-        changes = (self._known[name].news(trials[name]) for name in names + new)
-        return [news for news in changes if news is not None]
 
     async def answer(self) -> Answer:
         """Send the noted question and return its answer. Raises `PolicyError` if there is none: the
@@ -119,7 +106,9 @@ class PolicyProcess:
         self._in_step = False
 
     def change(self, problem: Problem) -> None:
-        """End the process; the next question starts one for this problem."""
+        """End the process if it is for another problem; the next question starts one for this."""
+        if problem is self._opening.problem:
+            return
         self._opening = msgspec.structs.replace(self._opening, problem=problem)
         self._question = None
         self._abandon()
@@ -177,122 +166,80 @@ class _Known:
         return wire.TrialNews(trial.id, status, kept, list(history[kept:]), config)
 
 
-class _Child(asyncio.SubprocessProtocol):
+class _Child:
     """One process, from its start until nothing is left of it."""
 
     def __init__(self, opening: bytes) -> None:
-        self._transport: asyncio.SubprocessTransport | None = None
-        self._said = asyncio.StreamReader(BUFFER_BYTES)
-        self._gone = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
         self._killed = False
         self._failed = ""
-        self._started = asyncio.create_task(self._start(opening), name="the policy's process")
+        self._started = asyncio.Event()
+        self._life = asyncio.create_task(self._live(opening), name="the policy's process")
 
     @property
     def ended(self) -> bool:
         """Whether nothing is left of it."""
-        return self._gone.is_set()
+        return self._life.done()
 
     @property
     def pid(self) -> int | None:
         """Its process id, once it has started."""
-        return None if self._transport is None else self._transport.get_pid()
+        return None if self._process is None else self._process.pid
 
     async def ask(self, question: bytes) -> bytes:
         """Send a question and return the reply's bytes. Raises `PolicyError`."""
-        await asyncio.wait([self._started])
+        await self._started.wait()
+        if self._process is None or self._process.stdin is None or self._process.stdout is None:
+            raise PolicyError(f"the policy's process could not be started: {self._failed}")
+        self._process.stdin.write(question)
         try:
-            self._write(question)
-            size = int.from_bytes(await self._said.readexactly(wire.LENGTH), "big")
+            size = int.from_bytes(await self._process.stdout.readexactly(wire.LENGTH), "big")
             if size > (most := wire.MOST_BYTES):
                 raise PolicyError(f"the policy's answer has {size} bytes, more than {most}")
-            return await self._said.readexactly(size)
+            return await self._process.stdout.readexactly(size)
         except asyncio.IncompleteReadError as error:
-            try:  # so that its exit code is known
-                async with asyncio.timeout(END_S):
-                    await self._gone.wait()
-            except TimeoutError:
-                self.kill()
-                await self._gone.wait()
-            raise PolicyError(f"the policy's process {self._how()}") from error
+            await asyncio.wait({self._life}, timeout=END_S)  # so that its exit code is known
+            self.kill()
+            code = await self._process.wait()
+            how = f"has ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
+            raise PolicyError(f"the policy's process {how}") from error
 
     def kill(self) -> None:
         """Kill the process and all that it has started, as soon as it runs."""
         self._killed = True
-        if self._transport is not None and self._transport.get_returncode() is None:
-            self._kill_group()
+        if self._process is not None and not self.ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     async def gone(self) -> None:
         """Wait until nothing is left of it."""
-        await asyncio.wait([self._started])
-        if self._transport is not None:
-            await self._gone.wait()
+        await asyncio.wait({self._life})
 
-    def _kill_group(self) -> None:
-        assert self._transport is not None
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS
-            os.killpg(self._transport.get_pid(), signal.SIGKILL)
-
-    async def _start(self, opening: bytes) -> None:
-        """Start the process in a session of its own, so that Ctrl-C does not reach it. It finds the
-        same modules in the same order as this one, and none in its working folder (-P).
+    async def _live(self, opening: bytes) -> None:
+        """Start the process in a session of its own, so that Ctrl-C does not reach it, and wait for
+        its end. It finds the same modules in the same order as this one, and none in its working
+        folder (-P).
         """
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        folders = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         try:
-            folders = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-            await asyncio.get_running_loop().subprocess_exec(
-                lambda: self,
+            self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "seerd.shell.policy_main"),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=nothing,
+                limit=BUFFER_BYTES,
                 env={**ONE_THREAD, **os.environ, "PYTHONPATH": folders},
                 start_new_session=True,
             )
-            self._write(opening)
         except OSError as error:
-            self._failed = f"could not be started: {error}"
+            self._failed = str(error)
+            return
         finally:
-            if self._transport is None:
-                self._said.feed_eof()
-                self._gone.set()
-
-    def _write(self, data: bytes) -> None:
-        """Write to the process if it exists; if not, reading will fail."""
-        if self._transport is not None and not self.ended:
-            pipe = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
-            pipe.write(data)
-
-    def _how(self) -> str:
-        code = None if self._transport is None else self._transport.get_returncode()
-        if code is None:
-            return self._failed
-        return f"has ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport of the started process; kill it if that was asked for meanwhile."""
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-        stdout = self._transport.get_pipe_transport(1)
-        assert stdout is not None
-        self._said.set_transport(stdout)
+            self._started.set()
         if self._killed:
             self.kill()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002 - only its stdout
-        """Keep what the process has written."""
-        self._said.feed_data(data)
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
-        """Note that the process will write nothing more."""
-        if fd == 1:
-            self._said.feed_eof()
-
-    def process_exited(self) -> None:
-        """Kill what the ended process has left running, and close its pipes."""
-        assert self._transport is not None
-        self._kill_group()
-        self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Note that the process has ended and its pipes are closed."""
-        self._gone.set()
+        assert self._process.stdin is not None
+        self._process.stdin.write(opening)
+        await self._process.wait()
+        self.kill()  # what it has left running

@@ -26,8 +26,6 @@ from seerd.core.plans import Order, PlanChange, Put
 from seerd.planner.model import Mode, Problem, Report, TrialStatus, View
 from seerd.planner.space import Config, Value
 
-SPARE_S = 5.0  # seconds after the daemon's limit until this process ends itself
-
 LENGTH = 4
 MOST_BYTES = 1 << 28  # largest reply; one with ten thousand new trials has about a megabyte
 
@@ -154,16 +152,9 @@ def main() -> None:
     _thread.start_new_thread(_end_with, (questions.fileno(),))
     messages, decoder = _messages(questions), msgspec.msgpack.Decoder(Question)
     for first in messages:
-        opening = msgspec.msgpack.decode(first, type=Opening)
-        answering = Answering(opening)
+        answering = Answering(msgspec.msgpack.decode(first, type=Opening))
         for message in messages:
-            # The system ends this process if the policy takes longer, even if that lets no other
-            # thread run. Anew each time: the policy's code may have set a handler.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, opening.limit_s + SPARE_S)
-            data = frame(answering.reply(decoder.decode(message)))
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            answers.write(data)
+            answers.write(frame(answering.reply(decoder.decode(message))))
             answers.flush()
 
 

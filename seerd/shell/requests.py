@@ -9,12 +9,13 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from seerd.agent.protocol import Job
 from seerd.core import events
-from seerd.core.events import AnyEvent, AnyRequest
-from seerd.shell import inbox as asked
+from seerd.core.events import AnyRequest
 from seerd.shell.core import Core
-from seerd.shell.inbox import Inbox, Reply
+from seerd.shell.inbox import Inbox, JobRequest, Reply
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.sessions import Sessions
 
@@ -49,17 +50,17 @@ class RequestReader:
         while True:
             answered = self._core.state.requests.answered
             for name, request in inbox.waiting():
-                if isinstance(request, asked.StopRequest):
+                if isinstance(request, events.StopAsked):
                     self._core.stop()
                     self._answer(name, Reply(None))
                 elif name in answered:
                     self._answer(name, Reply(answered[name]))
                 elif name not in self._seen:
                     self._seen.add(name)
-                    if isinstance(request, asked.JobRequest):
+                    if isinstance(request, JobRequest):
                         self._tasks.create_task(self._take_job(name, request, inbox))
                     else:
-                        self._core.emit(self._event(name, request))
+                        self._emit(name, request)
             await asyncio.sleep(INBOX_S)
 
     def reply(self, requests: Sequence[AnyRequest]) -> None:
@@ -75,15 +76,14 @@ class RequestReader:
                 jobs[:] = [job for job in jobs if job.id != event.job.id]
             self._answer(event.request, Reply(denied))
 
-    async def _take_job(self, name: str, request: asked.JobRequest, inbox: Inbox) -> None:
+    async def _take_job(self, name: str, request: JobRequest, inbox: Inbox) -> None:
         """Make all instances ready for one more job at a time, and emit it."""
         async with self._one_job:
             if why := await self._why_not_ready_for(request.starts, name, inbox):
                 self._answer(name, Reply("unready", why))
             elif inbox.has(name):
                 self._environment.jobs.append(request.starts)
-                now, job, facts = self._core.clock.now(), request.job, request.facts
-                self._core.emit(events.JobAdded(at=now, request=name, job=job, facts=facts))
+                self._emit(name, request.added)
 
     async def _why_not_ready_for(self, job: Job, name: str, inbox: Inbox) -> str:
         """Make every instance, at least one, ready for one more job: a job that cannot be set up
@@ -98,46 +98,25 @@ class RequestReader:
                 # Another one after a crash: an agent that has answered one says nothing more to it.
                 token = f"{name}-{self._core.clock.now():.3f}"
                 preparing = asyncio.ensure_future(self._sessions.prepare_for(job, more, token))
-                if why := await self._unless_withdrawn(preparing, name, inbox):
-                    return why
+                try:
+                    while not preparing.done() and inbox.has(name):
+                        await asyncio.wait({preparing}, timeout=INBOX_S)
+                    if preparing.done() and (why := preparing.result()):
+                        return why
+                finally:
+                    preparing.cancel()
                 ready.update(more)
             else:
                 await asyncio.sleep(INBOX_S)
         return ""
 
-    async def _unless_withdrawn(
-        self, preparing: asyncio.Future[str], name: str, inbox: Inbox
-    ) -> str:
-        """Wait until instances are ready for a job, as long as its request exists."""
-        try:
-            while not preparing.done() and inbox.has(name):
-                await asyncio.wait({preparing}, timeout=INBOX_S)
-            return preparing.result() if preparing.done() else ""
-        finally:
-            preparing.cancel()
-
-    def _event(
-        self,
-        name: str,
-        request: asked.ExtendRequest | asked.AddRequest | asked.StopJobRequest | asked.WeighRequest,
-    ) -> AnyEvent:
-        now = self._core.clock.now()
-        match request:
-            case asked.AddRequest():
-                return events.AddAsked(at=now, request=name, config=request.config)
-            case asked.StopJobRequest():
-                return events.JobStopAsked(at=now, request=name, job=request.job)
-            case asked.WeighRequest():
-                job, weight = request.job, request.weight
-                return events.JobWeighed(at=now, request=name, job=job, weight=weight)
-        until_s = self._core.clock.of_wall(self._environment.until())
-        return events.ExtendAsked(
-            at=now,
-            request=name,
-            problem=request.problem,
-            outline=request.outline,
-            rented_until_s=until_s if math.isfinite(until_s) else None,
-        )
+    def _emit(self, name: str, event: AnyRequest) -> None:
+        """Queue a request as what happens now."""
+        if isinstance(event, events.ExtendAsked):
+            until_s = self._core.clock.of_wall(self._environment.until())
+            ends_s = until_s if math.isfinite(until_s) else None
+            event = replace(event, rented_until_s=ends_s)
+        self._core.emit(replace(event, at=self._core.clock.now(), request=name))
 
     def _answer(self, request: str, reply: Reply) -> None:
         """Write the answer. A disk that refuses must not end the run: the caller then times out."""

@@ -1,6 +1,6 @@
-"""Copies the user's source into a run's folder, where it stays as it is. Holes stay holes and links
-stay links. A copy that would take too long, and a link out of the source that `follow` does not
-list, ends the command before anything is started.
+"""Copies the user's source into a run's folder, where it stays as it is, links too. A copy that
+would take too long, and a link out of the source that `follow` does not list, ends the command
+before anything is started.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import shlex
 import shutil
 import stat
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from seerd.agent.copying import copy_file
 from seerd.agent.workplace import SMALL
@@ -50,14 +51,12 @@ class CopyTerms:
     follow: Collection[str] = ()  # links that may lead out of the source; `*`: a part of a name
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(NamedTuple):
     """A file that is to be copied."""
 
     name: str  # its path, relative to the source
     path: str  # where it is
-    size: int  # bytes that it takes on the disk, holes excepted
-    link_to: Path | None  # another copy that can be linked instead; None: there is none
+    size: int  # in bytes
 
 
 def copy_source(
@@ -112,10 +111,11 @@ def outputs(copy: Path, script: str) -> list[str]:
 
 
 class _SourceCopy:
-    """A copy that is being made. `root`: where the source really is."""
+    """A copy that is being made. `root`: where the source really is; `outside`: links out of it."""
 
     def __init__(self, source: Path, to: Path, without: Collection[Path], terms: CopyTerms) -> None:
         self.root = os.path.realpath(source)
+        self.outside: dict[str, str] = {}
         self._source = source
         self._to = to
         self._terms = terms
@@ -125,9 +125,7 @@ class _SourceCopy:
         self._folders: list[tuple[str, str]] = []
         self._links: list[tuple[str, str]] = []
         self._inside: list[str] = []
-        self.outside: dict[str, str] = {}
         self._circles: list[str] = []
-        self._first: dict[tuple[int, int], str] = {}
         self._began = time.monotonic()
         self._size = self._copied = self._cost = 0
         self._is_slow = False
@@ -145,9 +143,8 @@ class _SourceCopy:
     def _look_at(
         self, entry: os.DirEntry[str], name: str, above: tuple[tuple[int, int], ...]
     ) -> None:
-        at, is_link = entry.path, entry.is_symlink()
-        if is_link:
-            at = os.path.realpath(entry.path)
+        is_link = entry.is_symlink()
+        at = os.path.realpath(entry.path) if is_link else entry.path
         try:
             about = Path(at).stat() if is_link else entry.stat()
         except OSError as error:  # a link to nothing or in a circle, or removed meanwhile
@@ -168,19 +165,14 @@ class _SourceCopy:
             here = os.path.dirname(os.path.join(self.root, name))  # noqa: PTH118, PTH120
             self._links.append((name, at if is_out else os.path.relpath(at, here)))
         elif not is_folder:
-            self._note_file(name, at, about)
-        else:
-            self._look_below(name, at, about, above)
-
-    def _look_below(
-        self, name: str, folder: str, about: os.stat_result, above: tuple[tuple[int, int], ...]
-    ) -> None:
-        if (about.st_dev, about.st_ino) in above:
+            self._files.append(SourceFile(name, at, about.st_size))
+            self._size += about.st_size
+        elif (about.st_dev, about.st_ino) in above:
             self._circles.append(name)
-            return
-        self._inside.append(folder)
-        self.look(name, folder, above)
-        self._inside.pop()
+        else:
+            self._inside.append(at)
+            self.look(name, at, above)
+            self._inside.pop()
 
     def _leads_out(self, target: str) -> bool:
         """Return whether a link's target is neither copied nor below a folder of this link."""
@@ -199,28 +191,19 @@ class _SourceCopy:
         is_python = link.name.startswith("python")
         return listed or (is_python and (link.parent.parent / "pyvenv.cfg").is_file())
 
-    def _note_file(self, name: str, path: str, about: os.stat_result) -> None:
-        size, link_to = about.st_size, None
-        if about.st_nlink > 1:
-            first = self._first.setdefault((about.st_dev, about.st_ino), name)
-            link_to = None if first == name else self._to / first
-        self._files.append(SourceFile(name, path, size, link_to))
-        self._size += 0 if link_to else size
-
     def check_links(self) -> None:
         """Raise `UsageError` for links out of the source; report circles and secrets."""
         if self.outside:
-            names, patterns = list(self.outside), _patterns(self.outside)
-            leads = [f"{name} -> {self.outside[name]}" for name in names[:LINKS_SHOWN]]
-            more = [f"{len(names) - LINKS_SHOWN} more"] if len(names) > LINKS_SHOWN else []
-            lead, them = ("links lead", "them") if names[1:] else ("a link leads", "it")
-            ignored = " ".join(shlex.quote(f"/{one}") for one in patterns)
-            ignore = shlex.quote(str(self._source / ".seerdignore"))
+            patterns = _patterns(self.outside)
+            leads = [f"{name} -> {target}" for name, target in self.outside.items()]
+            more = [f"{len(leads) - LINKS_SHOWN} more"] if len(leads) > LINKS_SHOWN else []
+            lead, them = ("links lead", "them") if leads[1:] else ("a link leads", "it")
             raise UsageError(
-                f"{lead} out of the source {self._source}: {', '.join([*leads, *more])}. Nothing "
-                f"was started. If trials are to read what is there, list {them} in the spec:\n"
+                f"{lead} out of the source {self._source}: "
+                f"{', '.join([*leads[:LINKS_SHOWN], *more])}. Nothing was started. If trials are "
+                f"to read what is there, list {them} in the spec:\n"
                 f"  [train]\n  follow = {json.dumps(patterns, ensure_ascii=False)}\n"
-                f"To leave {them} out: printf '%s\\n' {ignored} >> {ignore}"
+                f"To leave {them} out: {self._leaving_out(patterns)}"
             )
         if self._circles:
             self._terms.say(
@@ -228,11 +211,9 @@ class _SourceCopy:
             )
         names = [file.name for file in self._files if holds_secrets(file.name, file.path)]
         if names and self._terms.elsewhere:
-            ignored = " ".join(shlex.quote(f"/{name}") for name in names[:LINKS_SHOWN])
             self._terms.say(
                 f"{_some(names)} of the source may hold secrets, and every machine of the run "
-                f"gets the source; to leave them out: printf '%s\\n' {ignored} >> "
-                f"{shlex.quote(str(self._source / '.seerdignore'))}"
+                f"gets the source; to leave them out: {self._leaving_out(names[:LINKS_SHOWN])}"
             )
 
     def check_size(self) -> None:
@@ -251,7 +232,9 @@ class _SourceCopy:
         for name, _ in self._folders:
             (self._to / name).mkdir()
         for file in self._files:
-            self._write(file)
+            copy_file(Path(file.path), self._to / file.name, self._note)
+            shutil.copystat(file.path, self._to / file.name)
+            self._note(FILE_COST)
         for name, target in self._links:
             (self._to / name).symlink_to(target)
         for name, folder in reversed(self._folders):
@@ -259,20 +242,6 @@ class _SourceCopy:
         if self._is_slow:
             took_s = time.monotonic() - self._began
             self._terms.say(f"the source was copied in {format_duration(round(took_s, 1))}")
-
-    def _write(self, file: SourceFile) -> None:
-        to = self._to / file.name
-        if file.link_to is not None:
-            try:
-                os.link(file.link_to, to)
-            except OSError:  # another filesystem, or too many links
-                pass
-            else:
-                self._note(FILE_COST)
-                return
-        copy_file(Path(file.path), to, self._note)
-        shutil.copystat(file.path, to)
-        self._note(FILE_COST)
 
     def _note(self, size: int) -> bool:
         """Note so many bytes more; return whether they must be on the disk before the next."""
@@ -287,57 +256,60 @@ class _SourceCopy:
         needs_s = spent_s
         if self._copied and spent_s >= SLOW_S:
             needs_s += (now - self._writing_since) * (self._cost / self._copied - 1)
-        if spent_s > most_s or needs_s > 1.5 * most_s:
+        is_too_slow = spent_s > most_s or needs_s > 1.5 * most_s
+        is_slow = spent_s >= min(SLOW_S, most_s / 2)
+        if not is_too_slow and (self._is_slow or not is_slow):
+            return
+        so_far = f"{len(self._files):,} files were looked at"
+        if self._cost:
+            whole = _extent(self._size, len(self._files))
+            so_far = f"{self._copied / self._cost:.0%} of {whole}"
+        so_far = f"{so_far} in {format_duration(round(spent_s, 1))}"
+        if is_too_slow:
             raise LimitsError(
-                f"copying the source {self._source} takes too long: {self._so_far(spent_s)}, and "
-                f"of a deadline of {format_duration(self._terms.deadline_s)} it may take "
+                f"copying the source {self._source} takes too long: {so_far}, and of a deadline "
+                f"of {format_duration(self._terms.deadline_s)} it may take "
                 f"{format_duration(round(most_s, 1))}",
                 *(0.0, 0.0, self._largest()),
             )
-        if spent_s >= min(SLOW_S, most_s / 2) and not self._is_slow:
-            self._is_slow = True
-            self._terms.say(f"copying the source: {self._so_far(spent_s)}. {self._largest()}")
-
-    def _so_far(self, spent_s: float) -> str:
-        took = f"in {format_duration(round(spent_s, 1))}"
-        if not self._cost:
-            return f"{len(self._files):,} files were looked at {took}"
-        whole = _extent(self._size, len(self._files))
-        return f"{self._copied / self._cost:.0%} of {whole} {took}"
+        self._is_slow = True
+        self._terms.say(f"copying the source: {so_far}. {self._largest()}")
 
     def _largest(self) -> str:
         """Describe which files and folders are the largest, and how to leave them out."""
-        sizes, counts, costs = Counter[str](), Counter[str](), Counter[str]()
-        below: dict[str, set[str]] = defaultdict(set)
+        sizes, counts = Counter[str](), Counter[str]()
         for file in self._files:
-            name, size = file.name, 0 if file.link_to else file.size
-            while name:
-                sizes[name] += size
+            parts = file.name.split("/")
+            for depth in range(len(parts)):
+                name = "/".join(parts[: depth + 1]) + "/" * (depth + 1 < len(parts))
+                sizes[name] += file.size
                 counts[name] += 1
-                costs[name] += size + FILE_COST
-                above = name.rpartition("/")[0]
-                below[above].add(name)
-                name = above
-        tops = sorted(below[""], key=costs.__getitem__, reverse=True)[:SHOWN]
+        costs = {name: sizes[name] + FILE_COST * counts[name] for name in sizes}
+        tops = [name for name in costs if "/" not in name[:-1]]
+        tops = sorted(tops, key=costs.__getitem__, reverse=True)[:SHOWN]
         tops = [name for name in tops if costs[name] >= MOST * costs[tops[0]]]
-        paths = [_narrowed(name, costs, below) for name in tops]
-        named = [f"{path}/" if below.get(path) else path for path in paths]
-        shown = ", ".join(
-            f"{name} ({_extent(sizes[path], counts[path])})"
-            for name, path in zip(named, paths, strict=True)
-        )
-        lines = " ".join(shlex.quote(f"/{name}") for name in named)
-        ignore = shlex.quote(str(self._source / ".seerdignore"))
+        # Of a folder, the file or folder below it that is nearly all of it.
+        below = {
+            top: [n for n in costs if n.startswith(top) and costs[n] >= (1 - MOST) * costs[top]]
+            for top in tops
+        }
+        shown = [max(below[top], key=len) for top in tops]
         read = (
             "fetch it with train.data"
             if self._terms.elsewhere
             else "move it elsewhere and leave a link in its place, which train.follow lists: it is "
             "not copied"
         )
+        largest = ", ".join(f"{name} ({_extent(sizes[name], counts[name])})" for name in shown)
         return (
-            f"The largest: {shown}. To leave out what trials do not read: "
-            f"printf '%s\\n' {lines} >> {ignore}; what they read: {read}"
+            f"The largest: {largest}. To leave out what trials do not read: "
+            f"{self._leaving_out(shown)}; what they read: {read}"
         )
+
+    def _leaving_out(self, names: Sequence[str]) -> str:
+        """Write the command that has these names left out."""
+        lines = " ".join(shlex.quote(f"/{name}") for name in names)
+        return f"printf '%s\\n' {lines} >> {shlex.quote(str(self._source / '.seerdignore'))}"
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -354,16 +326,6 @@ def _patterns(names: Collection[str]) -> list[str]:
 
 def _extent(size: int, files: int) -> str:
     return format_size(size) if files == 1 else f"{format_size(size)} in {files:,} files"
-
-
-def _narrowed(name: str, costs: Mapping[str, int], below: Mapping[str, set[str]]) -> str:
-    """Return the file or folder below this one that is nearly all of it."""
-    while below.get(name):
-        largest = max(below[name], key=costs.__getitem__)
-        if costs[largest] < (1 - MOST) * costs[name]:
-            break
-        name = largest
-    return name
 
 
 def _some(names: Sequence[str]) -> str:

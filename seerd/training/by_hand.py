@@ -4,7 +4,9 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
+
+ENDS = ("low", "high", "step", "mean")
 
 
 def defaults(spec: Optional[str]) -> Dict[str, Any]:
@@ -56,32 +58,18 @@ def _default(value: Any) -> Any:
         return value[0] if isinstance(value, list) else value
     if "values" in value:
         return value["values"][0]
-    return _of_normal(value) if "mean" in value else _of_range(value)
-
-
-def _of_range(value: Dict[str, Any]) -> Any:
-    low, high, step = value["low"], value["high"], value.get("step")
-    middle = math.sqrt(low * high) if value.get("log") else (low + high) / 2
-    whole = all(isinstance(end, int) for end in (low, high, step or 0))
-    if step is None and not whole:
-        return middle
-    return _on_grid(middle, (low, high, step or 1), whole=whole)
-
-
-def _of_normal(value: Dict[str, Any]) -> Any:
-    mean, step = value["mean"], value.get("step")
-    inside = min(max(mean, value.get("low", mean)), value.get("high", mean))
-    if step is None:
-        return float(inside)
-    ends = (value[name] for name in ("low", "high") if name in value)
-    whole = all(isinstance(number, int) for number in (mean, step, *ends))
-    grid = value.get("low", mean), value.get("high", mean + step), step
-    return _on_grid(inside, grid, whole=whole)
-
-
-def _on_grid(value: float, grid: Tuple[float, float, float], *, whole: bool) -> Any:
-    """Return the nearest of low, low + step, ..., not above high, as a person would write it."""
-    low, high, step = grid
-    last = math.floor((high - low) / step + 1e-9)
-    snapped = low + step * min(last, round((value - low) / step))
-    return round(snapped) if whole else round(snapped, 9 - math.floor(math.log10(step)))
+    step, mean = value.get("step"), value.get("mean")
+    low: Any = value.get("low", mean)
+    high: Any = value.get("high", mean)
+    whole = all(isinstance(value[name], int) for name in ENDS if name in value)
+    if mean is not None:
+        middle = min(max(mean, low), high)
+    else:
+        middle = math.sqrt(low * high) if value.get("log") else (low + high) / 2
+    if step is None and (mean is not None or not whole):
+        return float(middle)
+    # The nearest of low, low + step, ..., not above high, as a person would write it.
+    step = step or 1
+    last = math.floor((high - low) / step + 1e-9) if "high" in value else math.inf
+    nearest = low + step * min(last, round((middle - low) / step))
+    return round(nearest) if whole else round(nearest, 9 - math.floor(math.log10(step)))

@@ -58,9 +58,7 @@ def every(folder: Path) -> List[Path]:
 
 
 def newest(torch: Any, folder: Path) -> Optional[bytes]:
-    """Read the newest checkpoint that is whole and can be loaded; None if there is none. A damaged
-    one is skipped, and its manifest removed.
-    """
+    """Read the newest whole checkpoint, None if there is none; damaged ones lose their manifest."""
     for path in reversed(every(folder)):
         try:
             manifest = json.loads(path.read_text())

@@ -22,9 +22,7 @@ class Framework:
     """A framework's side of `trial`."""
 
     def __init__(self, trial: Trial) -> None:
-        """Take over from `trial.running()`. Raises `RuntimeError` if the checkpoint to go on from
-        was saved by `trial.track()`.
-        """
+        """Take over the trial. Raises `RuntimeError` for a checkpoint of `trial.track()`."""
         if trial.epoch > 0 and trial.checkpoint is None:
             raise RuntimeError(
                 "the checkpoint to go on from was saved by trial.track(), so a callback cannot "

@@ -23,6 +23,7 @@ class Pace:
     longest_s: float = 0.0  # seconds of the longest unit of work since the last report
     saved_at: Optional[float] = None  # when the last save ended; None before the first
     save_s: float = 0.0  # seconds that the last save took
+    best: Optional[float] = None  # worth of the best checkpoint (`Comparison.worth`)
 
     def unit_s(self) -> float:
         """Return the seconds since `running()` last returned; 0 before its first return."""
@@ -41,8 +42,13 @@ class Pace:
             return True
         return time.monotonic() - self.saved_at >= max(every_s, SAVE_SHARE * self.save_s)
 
-    def saved(self, began: float) -> float:
+    def is_better(self, worth: Optional[float]) -> bool:
+        """Return whether a model is better than the best checkpoint."""
+        return worth is not None and (self.best is None or worth > self.best)
+
+    def saved(self, began: float, worth: Optional[float]) -> float:
         """Note a save that began at `began` and ends now; return the seconds that it took."""
+        self.best = worth if self.is_better(worth) else self.best
         self.saved_at = time.monotonic()
         self.save_s = self.saved_at - began
         return self.save_s

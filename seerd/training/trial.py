@@ -100,7 +100,6 @@ class Trial:
         self._torch_state: Any = None
         self._units = 0
         self._saved_state: Optional[Tuple[int, int]] = None
-        self._best: Optional[float] = None
         self._over = False
         randomness.seed_all(self._torch, seed + ranks.rank)
         self._restored = self._restore()
@@ -298,13 +297,10 @@ class Trial:
     def _should_save(self) -> bool:
         if self._attempt is None or not self._is_unsaved():
             return False
-        better = self._beats(self._attempt.goal.worth(self._metrics))
+        better = self._pace.is_better(self._attempt.goal.worth(self._metrics))
         return self._pace.save_due(self._attempt.every_s) or (
             better and self._pace.save_due(BEST_EVERY_S)
         )
-
-    def _beats(self, worth: Optional[float]) -> bool:
-        return worth is not None and (self._best is None or worth > self._best)
 
     def _is_unsaved(self) -> bool:
         return (
@@ -353,8 +349,7 @@ class Trial:
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"
-        worth = self._attempt.goal.worth(self._metrics)
-        self._best = worth if self._beats(worth) else self._best
+        worth, best = self._attempt.goal.worth(self._metrics), self._pace.best
         about = {
             "version": 1,
             "trial": self._attempt.trial,
@@ -363,7 +358,7 @@ class Trial:
             "units": self._units,
             "metrics": self._metrics,
             "recent": self._recent,
-            "best": self._best,
+            "best": worth if self._pace.is_better(worth) else best,
             "progress": self._horizon.progress,
             "trained_s": self._horizon.trained_s,
             "global_batch": self.global_batch,
@@ -373,7 +368,8 @@ class Trial:
         checkpoints.write(folder, name, about, dump(about), goal)
         # What a framework saves is its own.
         tracked = None if self._framework else list(self._tracked)
-        self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began), tracked=tracked)
+        save_s = self._pace.saved(began, worth)
+        self._attempt.tell("checkpoint", name=name, save_s=save_s, tracked=tracked)
 
     def _restore(self) -> Optional[Dict[str, Any]]:
         """Read the newest good checkpoint on every rank; only rank 0 needs the file."""
@@ -394,7 +390,7 @@ class Trial:
         else:
             payload = checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
-        self._metrics, self._best = payload["metrics"], payload.get("best")
+        self._metrics, self._pace.best = payload["metrics"], payload.get("best")
         self._recent = payload.get("recent", [])
         self.global_batch = payload.get("global_batch")
         self._horizon.progress = payload.get("progress", 0.0)

@@ -51,7 +51,7 @@ OF_A_RUN = (
     *(limits.release_s, limits.close_at, limits.exhausted_at, limits.budget_gpu_s),
     *(limits.quiet_by, limits.grace_left_s, limits.time_left, limits.alone_until),
     *(limits.orphan_timeout_s, limits.own_limit_at, limits.least_s),
-    *(limits.limit_at, limits.training_ends_at, limits.gone_by, limits.wake_at, limits.retire_at),
+    *(limits.limit_at, limits.training_ends_at, limits.gone_by, limits.wake_at, limits.retiring),
     *(failures.hopeless_jobs, jobs.open_jobs, jobs.to_publish, metrics.names_of),
     *(provisioning.launches, provisioning.affordable_one, provisioning.held_back),
     *(provisioning.refused, metrics.incumbent, metrics.chosen, waits_for),

@@ -62,10 +62,10 @@ def line(case: int) -> str:
     placed = place(demands, held, nodes, pack=rng.random() < 0.7)
     homes = {
         name: " ".join(f"{one.node}:{','.join(map(str, one.gpus))}" for one in slots)
-        for name, slots in placed.assignments.items()
+        for name, slots in placed.items()
     }
     shown = f" {homes}" if len(homes) <= SHOWN else ""
-    moved = sum(held.get(name, slots) != slots for name, slots in placed.assignments.items())
+    moved = sum(held.get(name, slots) != slots for name, slots in placed.items())
     return (
         f"{case}: {len(homes)} of {len(demands)} on {len(nodes)}, {moved} moved "
         f"{digest(placed)}{shown}"

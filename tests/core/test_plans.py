@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.core.plans import STAYS, New, Order, PlanChange, Put, Standing, difference
+from seerd.core.plans import STAYS, New, Order, PlanChange, Put, difference
 from seerd.planner.model import Allocation, Compared, NewTrial, Plan
 
 TRIALS = [f"t{number:04}" for number in range(24)]
@@ -78,8 +78,16 @@ def test_the_difference_applied_is_the_new_plan(
     assert len(order) == len(after.allocations)
     assert all(one.trial in order and order.get(one.trial) == one for one in after.allocations)
     assert [NewTrial(new.trial, new.config) for new in found.new] == list(after.new)
-    assert [standing.compared() for standing in found.compared] == list(after.compared)
-    for name in ("eliminated", "stage", "ask_at_s", "hold_gpus", "ask_on_end", "done", "note"):
+    for name in (
+        "eliminated",
+        "stage",
+        "ask_at_s",
+        "hold_gpus",
+        "ask_on_end",
+        "done",
+        "compared",
+        "note",
+    ):
         assert getattr(found, name) == getattr(after, name)
 
 
@@ -88,18 +96,15 @@ def test_the_difference_applied_is_the_new_plan(
 def test_no_more_is_said_than_needed(
     before: tuple[Allocation, ...], after: tuple[Allocation, ...]
 ) -> None:
-    """Whoever keeps place and values among the others is not named: as many as a longest common
-    subsequence.
+    """Whoever keeps place and values among the others is not named, and of one that moves no other
+    is.
     """
     found = difference(Order(before), Plan(after))
     old, new = [one.trial for one in before], [one.trial for one in after]
-    longest = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
-    for i, a in enumerate(old):
-        for j, b in enumerate(new):
-            longest[i + 1][j + 1] = (
-                longest[i][j] + 1 if a == b else max(longest[i][j + 1], longest[i + 1][j])
-            )
-    assert len([put for put in found.put if put.place != STAYS]) == len(new) - longest[-1][-1]
+    others = [one for one in before if one != before[0]]
+    for place in range(len(before)):
+        moved = difference(Order(before), Plan((*others[:place], before[0], *others[place:])))
+        assert len(moved.put) == (place > 0)
     stays = [put for put in found.put if put.place == STAYS]
     assert all(Order(before).get(put.trial) != Order(after).get(put.trial) for put in stays)
     assert set(found.gone) == set(old) - set(new)
@@ -129,7 +134,7 @@ def test_it_is_short_when_written_down() -> None:
     assert msgspec.json.encode(PlanChange()) == b"{}"
     assert msgspec.json.encode(change("a b", "b2")) == b'{"gone":["a"],"put":[["b",2,0,null,-1]]}'
     some = PlanChange(
-        new=(New("t1", {"lr": 1.0}),), compared=(Standing("t1", None, 1, 1, 2, 1, 0, final=False),)
+        new=(New("t1", {"lr": 1.0}),), compared=(Compared("t1", None, 1, 1, 2, 1, 0, final=False),)
     )
     assert msgspec.json.encode(some) == (
         b'{"new":[["t1",{"lr":1.0}]],"compared":[["t1",null,1,1,2,1,0,false]]}'

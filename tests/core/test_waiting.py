@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.core.placement import Demand, Waiting
+from seerd.core.placement import Demand, first_waiting
 
 sizes = st.lists(st.sampled_from([1, 1, 2, 3, 4, 8]), max_size=25)
 
@@ -32,14 +32,8 @@ def test_first_has_all_that_a_scan_over_everybody_would_choose(
     gpus: list[int], data: st.DataObject
 ) -> None:
     left = demands(gpus)
-    waiting = Waiting(left)
-    for demand in [demand for demand in left if data.draw(st.booleans())]:
-        waiting.remove(demand.trial, demand.gpus)
-        left.remove(demand)
-        assert bool(waiting) == bool(left)
-        assert waiting.largest == max((other.gpus for other in left), default=0)
     free = data.draw(st.integers(0, 12))
-    first = waiting.first(free)
+    first = first_waiting({demand.trial: demand.gpus for demand in left}, free)
     assert first == [demand for demand in left if demand in first]
     assert all(demand.gpus <= free for demand in first)
     assert greedy(first, free) == greedy(left, free)
@@ -49,18 +43,8 @@ def test_first_has_all_that_a_scan_over_everybody_would_choose(
 def test_of_each_size_it_has_only_so_many_as_could_share_the_gpus(
     gpus: list[int], free: int
 ) -> None:
-    first = Waiting(demands(gpus)).first(free)
+    first = first_waiting({demand.trial: demand.gpus for demand in demands(gpus)}, free)
     for size in set(gpus):
         assert sum(demand.gpus == size for demand in first) == min(
             gpus.count(size), free // size if size <= free else 0
         )
-
-
-def test_nobody_is_removed_who_does_not_wait() -> None:
-    waiting = Waiting(demands([2]))
-    waiting.remove("t0", 1)
-    waiting.remove("t9", 2)
-    assert waiting.first(2) == [Demand("t0", 2)]
-    waiting.remove("t0", 2)
-    assert not waiting
-    assert waiting.first(8) == []

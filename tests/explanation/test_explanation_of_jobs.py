@@ -21,7 +21,7 @@ from tests.explanation.timelines import explanations_of, printed, replayed
 from tests.groups import asked_world, group_world
 
 REACHED = "a.t0001 has accuracy 0.9 after 6 reports, and 0.85 was wanted"
-NO_JOB = "there is no such job that goes on, or there is one of this name already"
+NO_JOB = "there is no such job that goes on"
 Read = tuple[State, Timeline]
 
 

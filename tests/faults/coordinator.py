@@ -28,7 +28,7 @@ from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
 from seerd.core.commands import AnyCommand
-from seerd.core.events import RunStarted
+from seerd.core.events import ExtendAsked, JobAdded, JobStopAsked, JobWeighed, RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import sign_of
 from seerd.core.state import State, new_state
@@ -39,12 +39,9 @@ from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock, lacks_its_model
 from seerd.shell.daemon import Daemon
 from seerd.shell.inbox import (
-    ExtendRequest,
     Inbox,
     JobRequest,
     Request,
-    StopJobRequest,
-    WeighRequest,
 )
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.run_environment import RunEnvironment
@@ -310,24 +307,25 @@ class Coordinator:
             problem, outline = extended(
                 facts.problem, facts.cluster, wanted, now_s=now, spent_gpu_s=spent, spent_usd=usd
             )
-            self._put(1, ExtendRequest(problem, outline))
+            self._put(1, ExtendAsked(at=0.0, request="", problem=problem, outline=outline))
             self.shared.chance.injected["limits extended"] += 1
 
     def stop_job(self, job: str, number: int) -> None:
         """The person wants one of the jobs to end, as `seerd stop --job` does."""
-        self._put(number, StopJobRequest(job))
+        self._put(number, JobStopAsked(at=0.0, request="", job=job))
         self.shared.chance.injected[JOB_STOPPED] += 1
 
     def weigh(self, job: str, weight: float, number: int) -> None:
         """The person wants one of the jobs to have another weight."""
-        self._put(number, WeighRequest(job, weight))
+        self._put(number, JobWeighed(at=0.0, request="", job=job, weight=weight))
         self.shared.chance.injected[JOB_WEIGHED] += 1
 
     def add_job(self, new: NewJob, number: int) -> None:
         """The person adds a job, as `seerd add RUN SPEC` does."""
         self.shared.signs[new.job.id] = sign_of(new.facts)
         starts = _job(new.facts.mode, new.job.id)
-        self._put(number, JobRequest(new.job, new.facts, starts))
+        added = JobAdded(at=0.0, request="", job=new.job, facts=new.facts)
+        self._put(number, JobRequest(added, starts))
         self.shared.chance.injected[JOB_ADDED] += 1
         self.shared.chance.injected[SHORT_JOB] += new.short
 

@@ -7,7 +7,7 @@ whoever answers; it lives and dies with its coordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,15 +109,12 @@ class VirtualAsker:
         view: View,
         memory: Mapping[str, Any],
         order: Order,
-        changed: Collection[str] | None = None,
     ) -> None:
-        """A copy of all of it. What is not `changed` must be as it was."""
+        """A copy of all of it."""
         trials = {
             one.id: Seen(one.id, one.config, one.status, tuple(one.history))
             for one in view.trials.values()
         }
-        if self._noted is not None and changed is not None:
-            self._look_unchanged(self._noted.view.trials, trials, changed)
         self._noted = Noted(replace(view, trials=trials), dict(memory), Order(order))
 
     async def answer(self) -> Answer:
@@ -146,7 +143,9 @@ class VirtualAsker:
         self._asking = None
 
     def change(self, problem: Problem) -> None:
-        """Another problem; nobody waits for an answer any more."""
+        """If it is another problem, nobody waits for an answer any more."""
+        if problem is self._problem:
+            return
         self._problem = problem
         self._asking = self._noted = None
 
@@ -198,15 +197,6 @@ class VirtualAsker:
             return greedy(wanted, problem), after
 
         return perhaps_greedy
-
-    def _look_unchanged(
-        self, before: Mapping[str, Any], now: Mapping[str, Seen], changed: Collection[str]
-    ) -> None:
-        for name, seen in before.items():
-            if name not in changed and seen != now.get(name):
-                self._shared.wrong.append(
-                    f"{name} is another for the policy, and it is not told so"
-                )
 
     def _look_in_step(self, asking: Asking, noted: Noted) -> None:
         """What whoever answers remembers is what the run remembers."""

@@ -21,8 +21,8 @@ ASKED_MEANWHILE = (
         "an extension waits for the answer to the old question",
         "the policy is asked at once with the new limits",
         "enact._",
-        "_grant(asked, state)\nstate.forget_question()",
-        "_grant(asked, state)",
+        "state.requests.answered[verdict.request] = None\nstate.forget_question()",
+        "state.requests.answered[verdict.request] = None",
         (EXTENDING,),
     ),
     Mutant(
@@ -36,9 +36,9 @@ ASKED_MEANWHILE = (
     Mutant(
         "an instance that ends itself is kept until it is gone",
         "no instance is used that ends before the run without a replacement",
-        "retiring",
-        "state.now >= instance.until - lead_s",
-        "state.now >= instance.until + lead_s",
+        "settle.settle",
+        "at <= state.now",
+        "retired.by_s <= state.now",
         (f"{EXTENDING}::test_an_instance_that_would_end_itself_is_replaced_in_time",),
     ),
     Mutant(

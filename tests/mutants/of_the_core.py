@@ -107,8 +107,8 @@ DECIDING = (
         "a model whose metric is NaN can win",
         "the model that is handed back is the best",
         "best_checkpoint",
-        'checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
-        'f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
+        "saved.metric is not None",
+        "saved.metric != 0",
         (INCUMBENT,),
     ),
     Mutant(

@@ -134,7 +134,7 @@ COUNTING = (
         "open charges forget the minimum",
         "the budget is kept, with the minimum of 60 s",
         "Ledger._shortfall",
-        "sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in young)",
+        "sum(c.gpus * max(0.0, c.minimum_s - age_s) for c, age_s in ages)",
         "0.0",
         (f"{LEDGER}::test_a_rented_instance_costs_at_least_a_minute",),
     ),
@@ -174,7 +174,7 @@ COUNTING = (
         "an added job trains on to the run's deadline",
         "a job keeps the limits of its own",
         "enact._",
-        "(*state.facts.problem.jobs, asked.job)",
+        "(*problem.jobs, asked.job)",
         "(*state.facts.problem.jobs, _with_limits(asked.job, Limits(0.0, 0.0), "
         "state.facts.problem.limits))",
         ("tests/core/test_adding.py::test_a_job_that_is_added_keeps_the_limits_of_its_own",),

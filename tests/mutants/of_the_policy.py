@@ -186,7 +186,7 @@ if woken and not asked and (ending := _limit_reached(state)) is not None:
         "an eliminated trial is only paused",
         "who is out stays out",
         "enact._",
-        "for name in change.eliminated:\n    _eliminate(state, state.trials[name])",
+        "trial.out = True",
         "",
         (f"{ANSWERS}::test_who_is_out_comes_back_by_no_later_plan",),
     ),
@@ -201,8 +201,8 @@ if woken and not asked and (ending := _limit_reached(state)) is not None:
     Mutant(
         "the policy's process goes on from an answer that was declined",
         STANDS,
-        "dispatch.Dispatch.note",
-        "self._environment.policy.forget()",
+        "Daemon._put_question",
+        "policy.forget()",
         "pass",
         (f"{DAEMON}::test_a_policy_whose_answer_was_declined_remembers_nothing_of_it",),
     ),
@@ -217,9 +217,9 @@ if woken and not asked and (ending := _limit_reached(state)) is not None:
     Mutant(
         "the policy is not told what has happened since it was asked last",
         "a question is what was so when it was noted",
-        "dispatch.Dispatch.note",
-        "trials_of(entry.event, entry.decided)",
-        "trials_of and set()",
+        "PolicyProcess.note",
+        "(known.news(view.trials[name]) for name, known in self._known.items())",
+        "(k.news(view.trials[n]) for n, k in self._known.items() if k.status is None)",
         (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
     ),
     Mutant(
@@ -290,26 +290,26 @@ for entry in entries:
     ),
     unchecked(
         "name a trial twice",
-        "_wrong_order",
-        "len(set(named)) < len(named) or not (listed and rising and fits)",
-        "not (listed and rising and fits)",
+        "Order.apply",
+        "len(set(named)) < len(named)",
+        "False",
     ),
     unchecked(
         "leave a trial in a place that it has not",
-        "_wrong_order",
-        "listed and rising and fits",
-        "rising and fits",
+        "Order.apply",
+        "{*change.gone, *kept}",
+        "{*change.gone}",
     ),
     unchecked(
         "give places in any order",
-        "_wrong_order",
-        "all(first.place < second.place for first, second in pairwise(placed))",
-        "True",
+        "Order.apply",
+        "places != sorted(set(places))",
+        "False",
     ),
     unchecked(
         "give places that there are not",
-        "_wrong_order",
-        "all(0 <= put.place - before <= staying for before, put in enumerate(placed))",
+        "Order.apply",
+        "all(0 <= place - before <= len(names) for before, place in enumerate(places))",
         "True",
     ),
     unchecked(
@@ -347,33 +347,33 @@ for entry in entries:
     Mutant(
         "trials that are put elsewhere come too late in the order",
         "a change of the plan makes exactly the next plan",
-        "_inserted",
-        "taken + put.place - len(all_names)",
-        "taken + put.place",
+        "Order.apply",
+        "names.insert(put.place, put.trial)",
+        "names.append(put.trial)",
         (PLANS,),
     ),
     Mutant(
         "a trial that has moved is taken for one that stays",
         "a change of the plan makes exactly the next plan",
-        "_moves",
-        "{*come, *_moved(_without(old, gone), _without(names, come))}",
-        "{*come}",
+        "plans.difference",
+        "pair[1].trial not in stay",
+        "pair[1].trial not in before",
         (PLANS,),
     ),
     Mutant(
         "the GPUs of a plan are those of the first one",
         STANDS,
-        "Order.apply",
-        "self.gpus = self.gpus_after(change)",
-        "",
+        "Order.gpus",
+        "sum((allocation.gpus for allocation in self._of.values()))",
+        "next(iter(self._of.values())).gpus",
         (TOO_MANY,),
     ),
     Mutant(
         "a trial on another number of GPUs is taken for one that is as it was",
         "a change of the plan makes exactly the next plan",
-        "plans._changed",
-        "b is None or a.gpus != b.gpus or a.until != b.until or a.bracket != b.bracket",
-        "b is None or a.until != b.until or a.bracket != b.bracket",
+        "plans.difference",
+        "a.trial in stay and a != before.get(a.trial)",
+        "a.trial in stay and a.until != before.get(a.trial).until",
         (PLANS,),
     ),
     Mutant(
@@ -387,7 +387,7 @@ for entry in entries:
     Mutant(
         "a policy may ignore that it is ended",
         "an answer comes in time or not at all",
-        "_Child._kill_group",
+        "_Child.kill",
         "signal.SIGKILL",
         "signal.SIGTERM",
         (IN_TIME,),
@@ -397,10 +397,11 @@ for entry in entries:
         "a question is what was so when it was noted",
         "PolicyProcess.note",
         """\
-message = wire.Question(question, view.now_s, view.mode, news, anew, spent)
+message = wire.Question(question, view.now_s, view.mode, news, anew, dict(view.spent))
 self._question = question, wire.frame(message)""",
         """\
-late = lambda: [*news, *self._news(view.trials, None)]
+more = lambda: [known.news(view.trials[name]) for name, known in self._known.items()]
+late = lambda: [*news, *filter(None, more())]
 sent = lambda: wire.frame(wire.Question(question, view.now_s, view.mode, late(), anew))
 self._question = (part() for part in (lambda: question, sent))""",
         (f"{PROCESS}::test_a_question_is_what_was_so_when_it_was_noted",),
@@ -430,19 +431,11 @@ self._question = (part() for part in (lambda: question, sent))""",
         (f"{PROCESS}::test_it_ends_when_the_daemon_is_killed",),
     ),
     Mutant(
-        "a policy that lets no other thread run outlives a daemon that is killed",
-        "nothing is left behind",
-        "policy_main.main",
-        "signal.setitimer(signal.ITIMER_REAL, opening.limit_s + SPARE_S)",
-        "",
-        (f"{PROCESS}::test_the_system_ends_one_that_nobody_ends",),
-    ),
-    Mutant(
         "what the policy's process has started outlives it",
         "nothing is left behind",
-        "_Child._kill_group",
-        "os.killpg(self._transport.get_pid(), signal.SIGKILL)",
-        "os.kill(self._transport.get_pid(), signal.SIGKILL)",
+        "_Child.kill",
+        "os.killpg(self._process.pid, signal.SIGKILL)",
+        "os.kill(self._process.pid, signal.SIGKILL)",
         (f"{PROCESS}::test_what_it_has_started_ends_with_it",),
     ),
     Mutant(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.core.placement import Assignment, Demand, PackingNode, Placement, Slots, place
+from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
 
 Case = tuple[list[Demand], dict[str, Assignment], list[PackingNode]]
 Home = tuple[str, ...]
@@ -37,7 +37,7 @@ def cases(draw: st.DrawFn, *, dividing: bool = False) -> Case:
     gpus = st.sampled_from([1, 1, 2, 4, 8]) if dividing else any_size
     first = [Demand(f"t{i}", draw(gpus)) for i in range(draw(st.integers(0, 4)))]
     before = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
-    current = dict(place(draw(st.permutations(first)), {}, before).assignments)
+    current = dict(place(draw(st.permutations(first)), {}, before))
     kept = [d for d in first if draw(st.booleans())]
     resized = [Demand(d.trial, draw(gpus)) if draw(st.booleans()) else d for d in kept]
     new = [Demand(f"u{i}", draw(gpus)) for i in range(draw(st.integers(0, 2)))]
@@ -50,7 +50,7 @@ def large_cases(draw: st.DrawFn) -> Case:
     nodes = [PackingNode(f"n{i:02}", 8) for i in range(draw(st.integers(2, 24)))]
     gpus = st.sampled_from([1, 1, 2, 4, 8, 16])
     first = [Demand(f"t{i:02}", draw(gpus)) for i in range(draw(st.integers(10, 60)))]
-    current = dict(place(first, {}, nodes).assignments)
+    current = dict(place(first, {}, nodes))
     kept = [d for d in first if draw(st.integers(0, 2))]
     return (
         [Demand(d.trial, draw(st.sampled_from([d.gpus, d.gpus, d.gpus * 2]))) for d in kept],
@@ -109,20 +109,20 @@ def instances(homes: Mapping[str, Home]) -> int:
     return len({node for home in homes.values() for node in home})
 
 
-def check_whole(case: Case, placed: Placement) -> None:
+def check_whole(case: Case, placed: Mapping[str, Assignment]) -> None:
     """No GPU twice, none that is not there, nothing split that fits, every demand either placed or
     waiting.
     """
     demands, _, nodes = case
     sizes = {n.id: n.gpus for n in nodes}
-    given_out = [(s.node, gpu) for a in placed.assignments.values() for s in a for gpu in s.gpus]
+    given_out = [(s.node, gpu) for a in placed.values() for s in a for gpu in s.gpus]
     assert len(given_out) == len(set(given_out))
     assert all(0 <= gpu < sizes[node] for node, gpu in given_out)
-    assert [d.trial for d in demands if d.trial not in placed.assignments] == list(placed.waiting)
-    homes = homes_of(placed.assignments)
+    assert placed.keys() <= {d.trial for d in demands}
+    homes = homes_of(placed)
     for demand in demands:
         if demand.trial in homes:
-            assert gpus_of(placed.assignments[demand.trial]) == demand.gpus
+            assert gpus_of(placed[demand.trial]) == demand.gpus
             home = [sizes[node] for node in homes[demand.trial]]
             assert len(home) == 1 or (demand.gpus > max(sizes.values()) and is_whole(demand, home))
 
@@ -143,14 +143,14 @@ def test_the_most_valuable_are_placed_and_behind_them_whoever_finds_room(
     for demand in demands:
         if next(all_homes([*expected, demand], nodes), None) is not None:
             expected.append(demand)
-    assert {d.trial for d in expected} == set(place(*case, pack=pack).assignments)
+    assert {d.trial for d in expected} == set(place(*case, pack=pack))
 
 
 @given(cases(dividing=True))
 @SMALL
 def test_no_placement_of_the_same_trials_moves_fewer(case: Case) -> None:
     demands, _, nodes = case
-    found = homes_of(place(*case).assignments)
+    found = homes_of(place(*case))
     ways = all_homes([d for d in demands if d.trial in found], nodes)
     assert moves(case, found) == min(moves(case, way) for way in ways)
 
@@ -159,7 +159,7 @@ def test_no_placement_of_the_same_trials_moves_fewer(case: Case) -> None:
 @SMALL
 def test_packing_uses_the_fewest_instances_and_then_moves_the_fewest(case: Case) -> None:
     demands, _, nodes = case
-    found = homes_of(place(*case, pack=True).assignments)
+    found = homes_of(place(*case, pack=True))
     ways = list(all_homes([d for d in demands if d.trial in found], nodes))
     fewest = min(instances(way) for way in ways)
     assert instances(found) == fewest
@@ -171,14 +171,14 @@ def test_packing_uses_the_fewest_instances_and_then_moves_the_fewest(case: Case)
 def test_asked_again_with_its_own_answer_it_changes_nothing(case: Case, pack: bool) -> None:
     demands, _, nodes = case
     placed = place(*case, pack=pack)
-    assert place(demands, placed.assignments, nodes, pack=pack) == placed
+    assert place(demands, placed, nodes, pack=pack) == placed
 
 
 @given(st.one_of(cases(), large_cases()), st.booleans())
 @SMALL
 def test_who_stays_keeps_exactly_its_gpus(case: Case, pack: bool) -> None:
     demands, current, _ = case
-    placed = place(*case, pack=pack).assignments
+    placed = place(*case, pack=pack)
     for demand in demands:
         old, new = current.get(demand.trial), placed.get(demand.trial)
         if (
@@ -198,14 +198,14 @@ def test_sizes_that_divide_each_other_leave_no_hole_that_a_waiting_trial_could_u
     demands, _, nodes = case
     placed = place(*case)
     check_whole(case, placed)
-    free = sum(n.gpus for n in nodes) - sum(gpus_of(a) for a in placed.assignments.values())
-    assert all(d.gpus > free for d in demands if d.trial in placed.waiting)
+    free = sum(n.gpus for n in nodes) - sum(gpus_of(a) for a in placed.values())
+    assert all(d.gpus > free for d in demands if d.trial not in placed)
 
 
 @given(large_cases())
 @SMALL
 def test_sizes_that_divide_each_other_are_packed_without_a_gap(case: Case) -> None:
-    homes = homes_of(place(*case, pack=True).assignments)
+    homes = homes_of(place(*case, pack=True))
     needed = sum(d.gpus for d in case[0] if d.trial in homes)
     assert instances(homes) == -(-needed // 8)
 

@@ -167,7 +167,8 @@ class Core:
         config = {"lr": 0.1}
         trial = SimpleNamespace(asked_s=0.25, seed=7, config=config, checkpoints=checkpoints)
         requests = SimpleNamespace(answered=self.answers)
-        return SimpleNamespace(trials=defaultdict(lambda: trial), requests=requests)
+        plan = SimpleNamespace(question=None)
+        return SimpleNamespace(trials=defaultdict(lambda: trial), requests=requests, plan=plan)
 
     @property
     def queue(self) -> EventQueue:

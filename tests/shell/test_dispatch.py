@@ -37,6 +37,7 @@ from seerd.core.events import (
     ModelPublished,
     PublishFailed,
     Remarked,
+    StopAsked,
     TimerFired,
 )
 from seerd.errors import LaunchError, ProviderError, StoreError
@@ -45,14 +46,9 @@ from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Tasks
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.inbox import (
-    AddRequest,
-    ExtendRequest,
     Inbox,
     JobRequest,
     Reply,
-    StopJobRequest,
-    StopRequest,
-    WeighRequest,
 )
 from seerd.shell.run_environment import RunEnvironment
 from seerd.stores.directory import DirectoryStore
@@ -512,9 +508,7 @@ def test_what_is_not_collected_asked_or_known_does_nothing(tmp_path: Path) -> No
             why="paused",
         )
         assert await place.carried_out(stop) == []
-        place.dispatch.change_problem(PROBLEM)
-        place.dispatch.change_problem(PROBLEM)
-        assert place.policy.asked == ["start", PROBLEM]
+        assert place.policy.asked == ["start"]
 
     play(tmp_path, scenario)
 
@@ -660,10 +654,10 @@ def test_each_request_becomes_its_event_once(tmp_path: Path) -> None:
 
     async def scenario(place: Place) -> None:
         asked = {
-            inbox.put(AddRequest({"lr": 0.3})): "add",
-            inbox.put(StopJobRequest("a")): "stop",
-            inbox.put(WeighRequest("a", 2.0)): "weigh",
-            inbox.put(ExtendRequest(PROBLEM, None)): "extend",
+            inbox.put(AddAsked(at=0.0, request="", config={"lr": 0.3})): "add",
+            inbox.put(JobStopAsked(at=0.0, request="", job="a")): "stop",
+            inbox.put(JobWeighed(at=0.0, request="", job="a", weight=2.0)): "weigh",
+            inbox.put(ExtendAsked(at=0.0, request="", problem=PROBLEM)): "extend",
         }
         await asyncio.sleep(3.0)
         got = {asked[event.request]: event for event in place.core.events}
@@ -692,8 +686,8 @@ def test_a_stop_is_passed_on_and_answered_and_what_is_not_rented_has_no_end(tmp_
     inbox = Inbox(tmp_path / "requests")
 
     async def scenario(place: Place) -> None:
-        name = inbox.put(StopRequest())
-        inbox.put(ExtendRequest(PROBLEM, None))
+        name = inbox.put(StopAsked(at=0.0))
+        inbox.put(ExtendAsked(at=0.0, request="", problem=PROBLEM))
         await asyncio.sleep(2.0)
         assert place.core.stops == 1
         assert inbox.reply(name) == Reply(None)
@@ -751,7 +745,8 @@ MORE = replace(JOB, id="more")
 def more() -> JobRequest:
     """One more job."""
     facts = JobFacts(id="more", metric="accuracy", mode="max")
-    return JobRequest(PlannedJob("more", PROBLEM, "max"), facts, MORE)
+    job = PlannedJob("more", PROBLEM, "max")
+    return JobRequest(JobAdded(at=0.0, request="", job=job, facts=facts), MORE)
 
 
 def test_one_more_job_waits_for_an_instance_that_is_ready_for_it(tmp_path: Path) -> None:
@@ -763,7 +758,9 @@ def test_one_more_job_waits_for_an_instance_that_is_ready_for_it(tmp_path: Path)
         place.cloud.launched, place.cloud.takes_s = Launched("i-1", 4, EPOCH), 4.0
         ready, added = await place.carried_out(LAUNCH, for_s=10.0)
         assert isinstance(ready, InstanceReady)
-        assert added == JobAdded(at=added.at, request=name, job=more().job, facts=more().facts)
+        assert added == JobAdded(
+            at=added.at, request=name, job=more().added.job, facts=more().added.facts
+        )
         assert added.at == pytest.approx(ready.at + 0.2, abs=0.6)
         assert [one.id for one in jobs] == ["a", "more"]
         prepared = [one for one in place.cloud.told if isinstance(one, Prepare)]

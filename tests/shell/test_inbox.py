@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.shell.inbox import ExtendRequest, Inbox, Reply
+from seerd.core.events import ExtendAsked
+from seerd.shell.inbox import Inbox, Reply
 from tests.conftest import small_facts
 from tests.fuzz.kit import fuzzed
 
-ASKS = ExtendRequest(small_facts().problem, None)
+ASKS = ExtendAsked(at=0.0, request="", problem=small_facts().problem)
 
 
 def test_a_request_waits_until_it_is_answered(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from seerd.agent import folders
 from seerd.commands import tidy
+from seerd.core.events import StopAsked
 from seerd.errors import BusyError, UsageError
 from seerd.shell.home import Home, RunFolder, copy_result, default_home
-from seerd.shell.inbox import Inbox, StopRequest
+from seerd.shell.inbox import Inbox
 
 
 def made(home: Home, name: str, begun: float, written: float) -> RunFolder:
@@ -81,7 +82,7 @@ def test_only_the_user_reads_a_run_whatever_the_umask(tmp_path: Path, umask: int
     before = os.umask(umask)
     try:
         folder = Home(tmp_path / "home").new("digits")
-        Inbox(folder.requests).put(StopRequest())
+        Inbox(folder.requests).put(StopAsked(at=0.0))
     finally:
         os.umask(before)
     for private in (folder.path, folder.requests):

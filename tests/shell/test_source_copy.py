@@ -207,14 +207,6 @@ def test_secrets_that_leave_this_machine_are_a_doubt(
         assert line.endswith(f">> {source}/.seerdignore")
 
 
-def test_two_names_of_a_file_are_two_names_of_its_copy(source: Path, to: Path) -> None:
-    (source / "data.bin").write_bytes(b"data")
-    os.link(source / "data.bin", source / "same.bin")
-    copy_source(source, to, set())
-    assert (to / "same.bin").samefile(to / "data.bin")
-    assert not (to / "data.bin").samefile(source / "data.bin"), "the person goes on with it"
-
-
 def test_a_copy_that_takes_too_long_ends_the_command(source: Path, to: Path) -> None:
     (source / "data").mkdir()
     for number in range(64):

@@ -47,7 +47,6 @@ AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
     verdicts.Slow: ("slow", "trial rank detail"),
     verdicts.Warned: ("warned", "what detail"),
     verdicts.JobOver: ("job-over", "job why detail"),
-    verdicts.Denied: ("denied", "why"),
     verdicts.Retired: ("retired", "instance by_s"),
 }
 """What is explained by its own fields: the kind of explanation, and these fields."""
@@ -248,8 +247,8 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case verdicts.Declined():
             keys, stands = "failures again_s", known.planned
             yield step.tell("declined", one, keys, detail=one.why, stands=stands)
-        case verdicts.Granted():
-            yield from _granted(step)
+        case verdicts.Granted() | verdicts.Denied():
+            yield from _answered(one, step)
         case verdicts.Closing():
             known.planned, book, now_s = False, step.state.ledger, step.state.now
             yield step.tell(
@@ -308,7 +307,12 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             yield step.tell(kind, one, keys)
 
 
-def _granted(step: Step) -> Explanations:
+def _answered(one: verdicts.Granted | verdicts.Denied, step: Step) -> Explanations:
+    if isinstance(one, verdicts.Denied):
+        taken = step.event.job.id if isinstance(step.event, events.JobAdded) else ""
+        policy = step.state.facts.problem.params.name
+        yield step.tell("denied", one, "why", policy=policy, taken=taken)
+        return
     match event := step.event:
         case events.ExtendAsked():
             limits, replanned = event.problem.limits, event.outline is not None
@@ -329,15 +333,13 @@ def _granted(step: Step) -> Explanations:
 
 
 def _judgements(plan: PlanChange, step: Step) -> Explanations:
-    compared = [one.compared() for one in plan.compared]
-
     def rivals(one: Compared) -> tuple[str, int, int]:
         return job_of(one.trial), one.bracket, one.of
 
-    cuts = {rivals(one): one for one in compared if one.place == one.best}
-    for one in compared:
+    cuts = {rivals(one): one for one in plan.compared if one.place == one.best}
+    for one in plan.compared:
         yield _judged(one, cuts.get(rivals(one)), step)
-    names = {one.trial for one in compared}
+    names = {one.trial for one in plan.compared}
     for trial in (step.state.trials[name] for name in plan.eliminated if name not in names):
         alone = Compared(trial.id, trial.metric, trial.reports, 0, 0, 0, trial.bracket)
         yield _judged(alone, None, step)

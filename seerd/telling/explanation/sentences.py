@@ -27,19 +27,19 @@ ENDINGS = {
     "budget": "the budget is used up",
     "interrupted": "interrupted",
     "failed": "nothing can run any more",
+    "alike": "every trial fails in the same way",
+    "late": "nothing runs, and it is too late to start anything",
 }
-ALIKE = "every trial fails in the same way"
-TOO_LATE = "nothing runs, and it is too late to start anything"
+"""How a run ends: its `Status`, or a `CloseCause` that says more."""
 
 
 def ending(state: State) -> str:
     """Write how the run ended; empty if it goes on."""
     if state.end.status is None:
         return ""
-    if state.end.why in ("alike", "late"):
-        return ALIKE if state.end.why == "alike" else TOO_LATE
+    how = state.end.why if state.end.why in ENDINGS else state.end.status
     tried = any(trial.attempt for trial in state.trials.values())
-    return ENDINGS[state.end.status if tried or state.end.status != "done" else "deadline"]
+    return ENDINGS[how or ""] if tried or how != "done" else ENDINGS["deadline"]
 
 
 def gpus_text(gpus: Sequence[int]) -> str:
@@ -210,8 +210,9 @@ REASONS: dict[str, dict[str, str]] = {
         "lower": "a limit would be lower than it is",
         "same": "no limit would be higher than it is",
         "space": "the configuration is not in the search space",
-        "no-more": "the policy begins no more trials",
-        "no-job": "there is no such job that goes on, or there is one of this name already",
+        "no-more": "{policy} begins no more trials: it has begun all that it may, or begins them "
+        "all at once",
+        "no-job": "[there is a job {taken} already|there is no such job that goes on]",
         "unready": "an instance could not be made ready for its trials",
     },
     "job-over": {
@@ -276,18 +277,18 @@ REASONS: dict[str, dict[str, str]] = {
         "end": ": the run ends",
     },
     "closing": {
-        "plan": ": the plan is carried out, its policy wants nothing more",
+        "plan": f": {ENDINGS['done']}, its policy wants nothing more",
         "last-stage": f" of the last stage: {LATE}",
-        "target": ": the target was reached[: {detail}]",
+        "target": f": {ENDINGS['target']}[: {{detail}}]",
         "deadline": f": {LATE}",
-        "late": ": nothing runs, and the deadline is too near to start anything",
+        "late": f": {ENDINGS['late']}",
         "budget": ": {spent_gpu_min:.2f} of {budget_gpu_min:.2f} GPU-min spent, "
         "{committed_gpu_min:.2f} when everything has been given back: "
         "it takes up to {release_s:at} until everything has saved and been given back",
         "person": ": the person asked for it",
         "no-instance": ": no instance can be had[: {detail}]",
         "no-trial": ": no trial is left that has reported",
-        "alike": ": every trial fails in the same way[: {detail}]",
+        "alike": f": {ENDINGS['alike']}[: {{detail}}]",
         "policy": ": again and again the policy gave no plan that can be used",
     },
 }

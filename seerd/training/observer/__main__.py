@@ -77,7 +77,7 @@ class Observer:
         self._before_read = self._used  # reports that were known before the logs were last read
         self._has_reported = False
         self._pace = Pace()
-        self._best: Optional[float] = attempt.goal.worth(self._reports.metrics) if units else None
+        self._pace.best = attempt.goal.worth(self._reports.metrics) if units else None
         self._saved_at: Optional[float] = None
         self._between_s: Optional[float] = None
         self._ending: Optional[Ending] = None
@@ -230,9 +230,7 @@ class Observer:
             self._ending.saved = True
 
     def _is_left(self, before: Saved, saved: Saved) -> bool:
-        """Return whether to keep `before`, whole since the script went on: `step_4` after
-        `step_3`.
-        """
+        """Return whether to keep `before`, whole since the script went on (`step_4`, `step_3`)."""
         standing = self._standing
         wanted = follows(before, saved) and standing is not None and self._is_wanted(standing)
         return wanted and not self._is_carried(before) and self._watch.is_as_it_was(before)
@@ -259,15 +257,12 @@ class Observer:
         )
 
     def _is_wanted(self, standing: SoFar) -> bool:
-        """Return whether to write a checkpoint now; none before a report, as it cannot be
-        compared.
-        """
+        """Return whether to write a checkpoint now: not before a report, which compares it."""
         if standing.epoch == 0 or time.monotonic() - self._failed_at < AGAIN_S:
             return False
         if self._ending is not None or self._pace.save_due(self._attempt.every_s):
             return True
-        worth = self._attempt.goal.worth(standing.metrics)
-        is_better = worth is not None and (self._best is None or worth > self._best)
+        is_better = self._pace.is_better(self._attempt.goal.worth(standing.metrics))
         return is_better and self._pace.save_due(0.0)
 
     def _carry(self, saved: Saved, standing: SoFar) -> None:
@@ -286,9 +281,7 @@ class Observer:
             self._attempt.tell("warning", why=self._warned_out)
         self._carried, self._missed = saved, 0
         worth = self._attempt.goal.worth(standing.metrics)
-        if worth is not None and (self._best is None or worth > self._best):
-            self._best = worth
-        self._unreported[name] = self._pace.saved(began)
+        self._unreported[name] = self._pace.saved(began, worth)
         self._report_saved()
 
     def _report_saved(self) -> None:

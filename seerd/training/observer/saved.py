@@ -178,9 +178,7 @@ class Watch:
         return saved.is_closed and self._order.is_complete((saved.path, saved.signature))
 
     def quiet_s(self, saved: Saved) -> float:
-        """Return for how many seconds it must be unchanged: at most half the time that it
-        stands.
-        """
+        """Return for how many seconds it must be unchanged, at most half the time it stands."""
         if not (self._work / saved.path).is_dir():
             return min(FILE_QUIET_S, self.stands_s / 2) if self._sees else KNOWN_QUIET_S
         if self.is_complete(saved):
@@ -357,9 +355,7 @@ class Carrier:
         self.out = ""
 
     def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:
-        """Write a checkpoint; return its name, None if the save changed meanwhile. Raises
-        `OSError`.
-        """
+        """Write a checkpoint; return its name, None if the save changed. Raises `OSError`."""
         folder = self._attempt.checkpoints
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{standing.epoch:06d}-{self._units + 1:08d}"
