@@ -96,6 +96,7 @@ PURE_STDLIB = frozenset(
         "contextlib",
         "copy",
         "dataclasses",
+        "difflib",
         "enum",
         "fractions",
         "functools",
