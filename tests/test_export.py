@@ -385,7 +385,7 @@ def begun(project: Path, export: str) -> RunFolder:
     text = SPEC.format(env="", t_min="6s", deadline="24s", budget="128gpu-s")
     (project / "spec.toml").write_text(f"{text}[export]\n{export}")
     experiment, home = load([project / "spec.toml"]), Home(project.parent / "home")
-    quote = clusters.quote(experiment, home)
+    quote = clusters.quote(experiment)
     facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
     return beginning.create(experiment, facts, home, quote, time.time(), print)[0]
 

@@ -17,7 +17,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {
-    "aioboto3",
     "aiohttp",
     "asyncio",
     "asyncssh",
@@ -40,7 +39,7 @@ DAEMON = {"asyncio", "sqlite3"}
 SSH = {*DAEMON, "asyncssh"}
 PLANNING = {"numpy", "sqlite3", "threadpoolctl"}
 SIMULATING = {"multiprocessing", "numpy", "threadpoolctl"}
-AWS = {"aioboto3", "aiohttp", "asyncio", "botocore"}
+AWS = {"aiohttp", "asyncio", "botocore"}
 if find_spec("httpx"):  # which aiobotocore imports where it is installed, and rich with it
     AWS.add("rich")
 POLICIES = ("asha", "hypersched", "halving", "baselines", "seer", "seer_plus", "hyperband")
@@ -200,7 +199,7 @@ def test_python_imports_no_more_than_it_uses(
 
 @pytest.mark.parametrize(
     ("kind", "uses"),
-    [("local", DAEMON), ("hosts", SSH), ("ec2", {*SSH, *AWS})],
+    [("local", DAEMON), ("hosts", {*SSH, *AWS}), ("ec2", {*SSH, *AWS})],
 )
 def test_a_daemon_imports_what_its_provider_needs(project: Path, kind: str, uses: set[str]) -> None:
     code = DAEMON_OF.replace("spec.toml", f"{kind}.toml")

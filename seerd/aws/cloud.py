@@ -11,17 +11,19 @@ too.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
 from botocore.exceptions import NoCredentialsError
 
 from seerd.aws.errors import AGAIN, AwsError, ErrorKind, explained
-from seerd.aws.sessions import session
 
 PATIENCE_S = 60.0
 
@@ -36,8 +38,6 @@ _CONFIG = AioConfig(
 
 AT_ONCE = 8  # the most calls of a lane that are under way at any time
 
-SLOWER, SLOWEST = 1.4, 4.0  # by how much each throttling slows a lane down, and by how much in all
-
 LIMITS = {
     "run_instances": (3.0, 1.8),
     "terminate_instances": (50.0, 4.0),
@@ -47,7 +47,6 @@ LIMITS = {
 100 and 20; something is left of each, since calls do not arrive as evenly as they are sent.
 """
 FIRST_S, LONGEST_S = 0.2, 10.0
-BURST, PER_S = 40.0, 4.0
 
 _dice = random.SystemRandom()
 
@@ -57,35 +56,21 @@ class Bucket:
 
     def __init__(self, most: float, per_s: float) -> None:
         self._most = self._left = most
-        self._best = self.per_s = per_s  # tokens that come back in a second: at best, and now
+        self._per_s = per_s  # tokens that come back in a second
         self._at: float | None = None
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until there is a token."""
-        self._refill(now)
-        return max(0.0, (1.0 - self._left) / self.per_s)
+        since = now if self._at is None else self._at
+        self._left = min(self._most, self._left + max(0.0, now - since) * self._per_s)
+        self._at = now
+        return max(0.0, (1.0 - self._left) / self._per_s)
 
     def take(self, now: float) -> float:
         """Take a token, also one that is yet to come; return the seconds until it is there."""
         wait_s = self.wait_s(now)
         self._left -= 1.0
         return wait_s
-
-    def throttled(self, now: float) -> None:
-        """Begin anew, at a slower pace: AWS has refused a call."""
-        self._refill(now)
-        self._left = min(self._left, 0.0)
-        self.per_s = max(self._best / SLOWEST, self.per_s / SLOWER)
-
-    def accepted(self, now: float) -> None:
-        """Come back to the full pace step by step: AWS has taken a call."""
-        self._refill(now)
-        self.per_s = min(self._best, self.per_s + self._best / SLOWEST)
-
-    def _refill(self, now: float) -> None:
-        since = now if self._at is None else self._at
-        self._left = min(self._most, self._left + max(0.0, now - since) * self.per_s)
-        self._at = now
 
 
 def longest_wait_s(failures: int) -> float:
@@ -98,7 +83,6 @@ class Lane:
 
     def __init__(self, limit: tuple[float, float] | None) -> None:
         self.gate = asyncio.Semaphore(AT_ONCE)
-        self._retries = Bucket(BURST, PER_S)
         self._bucket = None if limit is None else Bucket(*limit)
         self._queue = asyncio.Lock()
 
@@ -126,33 +110,17 @@ class Lane:
             await asyncio.sleep(self._bucket.take(_now()))
 
     async def pause(self, failures: int) -> None:
-        """Wait before the next try, after so many failures in a row (1 or more). Each repetition
-        takes a token, but no first try: after a burst AWS sees at most `PER_S` of them a second
+        """Wait before the next try, after so many failures in a row (1 or more), longer each time
         (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
         """
-        wait_s = self._retries.take(_now())
-        await asyncio.sleep(_dice.uniform(0.1, 1.0) * longest_wait_s(failures) + wait_s)
-
-    def answered(self, refusal: ErrorKind | None = None) -> None:
-        """Learn from the outcome of a call whether more of them may be made, or fewer."""
-        if self._bucket is None or refusal is ErrorKind.UNCLEAR:
-            return
-        if refusal is ErrorKind.THROTTLED:
-            self._bucket.throttled(_now())
-        else:
-            self._bucket.accepted(_now())
+        await asyncio.sleep(_dice.uniform(0.1, 1.0) * longest_wait_s(failures))
 
 
-class CallLanes:
-    """The lanes of one account and region: one for each limited action, one for all others."""
+class CallLanes(dict[str, Lane]):
+    """The lanes of one account and region, by the names that botocore has for actions."""
 
-    def __init__(self) -> None:
-        self._lanes = {action: Lane(limit) for action, limit in LIMITS.items()}
-        self._others = Lane(None)
-
-    def __getitem__(self, action: str) -> Lane:
-        """Return the lane of this action, as botocore names it."""
-        return self._lanes.get(action, self._others)
+    def __missing__(self, action: str) -> Lane:
+        return self.setdefault(action, Lane(LIMITS.get(action)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +144,8 @@ class Cloud:
 
     def __init__(self, region: str | None = None) -> None:
         self._wanted = region
-        self._session: Any = None
-        self._clients: dict[tuple[str, str], Any] = {}
+        self._session: AioSession | None = None
+        self._clients: dict[tuple[str, str | None], Any] = {}
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._closed = False
@@ -186,7 +154,7 @@ class Cloud:
     @property
     def region(self) -> str:
         """The region of all calls. Raises `AwsError` if none is named anywhere."""
-        region = self._aws().region_name
+        region = self._aws().get_config_variable("region")
         if not region:
             why = "no AWS region is named: set `cluster.region` in the spec, or AWS_DEFAULT_REGION"
             raise AwsError(why, ErrorKind.CREDENTIALS, "NoRegion")
@@ -214,30 +182,19 @@ class Cloud:
                     raise
             await self.lanes[operation].again(failures)
 
-    async def once(
-        self, service: str, operation: str, *, region: str = "", **request: Any
-    ) -> dict[str, Any]:
-        """Make one call, and try it only once."""
-        await self.lanes[operation].turn()
-        return await self.call(service, operation, region=region, **request)
-
     async def call(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
-        """Make one call, whose turn has come (`lanes`)."""
-        lane = self.lanes[operation]
+        """Make one call, only once, whose turn has come (`lanes`)."""
         try:
-            client = await self._client(service, region or self.region)
-            async with lane.gate:
+            client = await self.client(service, region or self.region)
+            async with self.lanes[operation].gate:
                 answer: dict[str, Any] = await getattr(client, operation)(**request)
         except AwsError:
             raise
         except Exception as error:
             name = "".join(word.capitalize() for word in operation.split("_"))
-            refusal = explained(error, name)
-            lane.answered(refusal.kind)
-            raise refusal from error
-        lane.answered()
+            raise explained(error, name) from error
         return answer
 
     async def pages(
@@ -286,24 +243,52 @@ class Cloud:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def _aws(self) -> Any:
-        if self._session is None:
-            try:
-                self._session = session(self._wanted)
-            except Exception as error:
-                raise explained(error, "reading the AWS configuration") from error
-        return self._session
-
-    async def _client(self, service: str, region: str) -> Any:
+    async def client(self, service: str, region: str | None = None) -> Any:
+        """Return the client of a service; `region` None: of the session's, if it has one."""
         async with self._opening:
             if self._closed:
                 why = f"{service}: the connections to AWS have been closed"
                 raise AwsError(why, ErrorKind.REFUSED, "Closed")
             key = service, region
             if key not in self._clients:
-                context = self._aws().client(service, region_name=region, config=_CONFIG)
+                config = s3_config() if service == "s3" else _CONFIG
+                context = self._aws().create_client(service, region_name=region, config=config)
                 self._clients[key] = await self._stack.enter_async_context(context)
             return self._clients[key]
+
+    def _aws(self) -> AioSession:
+        if self._session is None:
+            try:
+                made = AioSession()
+                made.set_config_variable(
+                    "region", self._wanted or made.get_config_variable("region")
+                )
+                made.register_component("data_loader", _loader())
+            except Exception as error:
+                raise explained(error, "reading the AWS configuration") from error
+            self._session = made
+        return self._session
+
+
+def s3_config() -> AioConfig:
+    """Return how clients of S3 call it. Their calls have no turns, so botocore repeats them."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return AioConfig(
+        signature_version="s3v4",
+        s3={"addressing_style": "path" if endpoint else "virtual"},
+        retries={"mode": "standard", "total_max_attempts": 5},
+        connect_timeout=10,
+        read_timeout=30,
+        # A checksum header would become part of the signature, and agents cannot send one.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+
+
+@cache
+def _loader() -> Any:
+    """Return the reader of botocore's models: one for all sessions, since it keeps them."""
+    return AioSession().get_component("data_loader")
 
 
 def _now() -> float:

@@ -98,7 +98,8 @@ InvalidInstanceID.NotFound = EC2 does not know this instance
 InvalidVolume.NotFound = EC2 does not know this volume
 ParameterNotFound = there is no such parameter in this region; check `cluster.image`
 NoSuchResourceException = AWS knows no such quota
-NoSuchEntity = the account has no such role
+NoSuchKey = there is no such object in the bucket
+404 = there is no such bucket, or nothing of this name in it; make it, or name another
 [spent]
 IdempotentInstanceTerminated = the instance of an earlier try of this launch has ended
 IdempotentParameterMismatch = an earlier try of this launch asked for something else
@@ -116,7 +117,7 @@ MissingAuthenticationToken = there are no credentials; {LOG_IN}
 OptInRequired = this account may not use this service or region yet; enable it in the console
 Blocked = AWS has blocked this account; ask AWS support
 [denied]
-UnauthorizedOperation AccessDenied AccessDeniedException =
+UnauthorizedOperation AccessDenied AccessDeniedException 403 =
   your credentials do not permit it; `seerd doctor` prints a policy that does
 AuthFailure.ServiceLinkedRoleCreationNotPermitted =
   the account has no role for spot instances yet, and these credentials may not make it; have it
@@ -131,6 +132,9 @@ TagPolicyViolation =
   a tag policy of your organization forbids it; change `cluster.tags`, or the policy
 InvalidParameter InvalidUserData.Malformed MissingParameter UnknownParameter ValidationError =
 ValidationException =
+NoSuchBucket = there is no such bucket; make it, or name another as the store
+PermanentRedirect AuthorizationHeaderMalformed 301 =
+  the bucket is in another region; name a bucket in the run's region
 InvalidAMIID.NotFound InvalidAMIName.NotFound =
   there is no such image in this region; check `cluster.image` and `cluster.region`
 InvalidAMIID.Malformed = this is no image id; check `cluster.image`

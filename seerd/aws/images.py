@@ -44,29 +44,25 @@ def unfit(image: Image, types: Iterable[str]) -> list[str]:
 
 
 async def resolve(cloud: Cloud, named: str) -> Image:
-    """Look up the image that `ami-...` or `ssm:/path` names in this region. Raises `AwsError`."""
-    is_parameter = named.startswith("ssm:")
-    image = await _parameter(cloud, named.removeprefix("ssm:")) if is_parameter else named
-    answer = await cloud.ask("ec2", "describe_images", ImageIds=[image])
+    """Look up the image that `ami-...` or `ssm:/path` names in this region: public parameters hold
+    its id, bare or in JSON as `image_id`
+    (docs.aws.amazon.com/systems-manager/latest/userguide/, "Calling AMI public parameters").
+    """
+    path = named.removeprefix("ssm:")
+    if path != named:
+        answer = await cloud.ask("ssm", "get_parameter", Name=path)
+        named = str(answer["Parameter"]["Value"]).strip()
+        if named.startswith("{"):
+            named = str(json.loads(named).get("image_id", ""))
+        if not named.startswith("ami-"):
+            raise _wrong(f"the parameter {path} holds no image id; check `cluster.image`")
+    answer = await cloud.ask("ec2", "describe_images", ImageIds=[named])
     if not answer["Images"]:
         raise _wrong(
-            f"there is no image {image} in {cloud.region}; check `cluster.image` and "
+            f"there is no image {named} in {cloud.region}; check `cluster.image` and "
             "`cluster.region`"
         )
     return _image(answer["Images"][0])
-
-
-async def _parameter(cloud: Cloud, path: str) -> str:
-    """Read the image id from a public parameter, which is bare, or JSON with `image_id`
-    (docs.aws.amazon.com/systems-manager/latest/userguide/, "Calling AMI public parameters").
-    """
-    answer = await cloud.ask("ssm", "get_parameter", Name=path)
-    value = str(answer["Parameter"]["Value"]).strip()
-    if value.startswith("{"):
-        value = str(json.loads(value).get("image_id", ""))
-    if not value.startswith("ami-"):
-        raise _wrong(f"the parameter {path} holds no image id; check `cluster.image`")
-    return value
 
 
 def _image(row: dict[str, Any]) -> Image:
@@ -108,16 +104,6 @@ _FAILED = frozenset({"failed", "error", "invalid", "deregistered"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """An image to be made."""
-
-    instance: str  # the instance that it is made of
-    name: str
-    description: str
-    tags: Mapping[str, str]  # tags of the image and its snapshots
-
-
-@dataclass(frozen=True, slots=True)
 class MadeImage:
     """An image in one answer of EC2."""
 
@@ -128,15 +114,18 @@ class MadeImage:
     snapshots: tuple[str, ...]  # where its disks are kept, which is what it costs
 
 
-async def create(cloud: Cloud, wanted: Wanted) -> str:
-    """Start making an image, and return its id. EC2 shuts the instance down for it and starts it
-    again (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
+async def create(
+    cloud: Cloud, instance: str, name: str, description: str, tags: Mapping[str, str]
+) -> str:
+    """Start making an image, which gets these tags as its snapshots do, and return its id. EC2
+    shuts the instance down for it and starts it again
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
     """
-    pairs = [{"Key": key, "Value": value} for key, value in wanted.tags.items()]
+    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
     request: dict[str, Any] = {
-        "InstanceId": wanted.instance,
-        "Name": wanted.name,
-        "Description": wanted.description,
+        "InstanceId": instance,
+        "Name": name,
+        "Description": description,
         "TagSpecifications": [
             {"ResourceType": kind, "Tags": pairs} for kind in ("image", "snapshot")
         ],
@@ -144,18 +133,18 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
     end, failures = asyncio.get_running_loop().time() + CREATE_S, 0
     while True:
         try:
-            return str((await cloud.once("ec2", "create_image", **request))["ImageId"])
+            return str((await cloud.call("ec2", "create_image", **request))["ImageId"])
         except AwsError as error:
             failures += 1
             if error.kind not in AGAIN or asyncio.get_running_loop().time() > end:
                 raise
         await cloud.lanes["create_image"].pause(failures)
-        for made in await find(cloud, wanted.tags[RUN]):  # CreateImage takes no client token
+        for made in await find(cloud, tags[RUN]):  # CreateImage takes no client token
             return made.image
 
 
 async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
-    """Return an image once it is available, within `for_s` seconds. `tell` gets the progress."""
+    """Return an image once it is available, within `for_s` seconds. `tell` gets its states."""
     end, pause_s, shown = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
         # With a filter, since asking by an id that EC2 does not know yet is an error.
@@ -169,9 +158,9 @@ async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], Non
         if asyncio.get_running_loop().time() > end:
             why = f"the image {image} was not available after {for_s:.0f}s"
             raise AwsError(why, ErrorKind.UNCLEAR, "Image")
-        if made is not None and (progress := await _progress(cloud, made)) != shown:
-            shown = progress
-            tell(progress)
+        if made is not None and made.state != shown:
+            shown = made.state
+            tell(f"the image {image} is {shown}")
         await asyncio.sleep(pause_s)
         pause_s = min(_LONGEST_LOOK_S, pause_s * 1.5)
 
@@ -215,25 +204,17 @@ async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:
 
 async def _images(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[MadeImage]:
     answer = await cloud.ask("ec2", "describe_images", Owners=["self"], Filters=list(filters))
-    return [_made(row) for row in answer["Images"]]
-
-
-def _made(row: Mapping[str, Any]) -> MadeImage:
-    disks = [disk.get("Ebs", {}).get("SnapshotId") for disk in row.get("BlockDeviceMappings", [])]
-    return MadeImage(
-        row["ImageId"],
-        row.get("Name", ""),
-        row.get("State", ""),
-        row.get("StateReason", {}).get("Message", ""),
-        tuple(disk for disk in disks if disk),
-    )
-
-
-async def _progress(cloud: Cloud, made: MadeImage) -> str:
-    text = f"the image {made.image} is {made.state}"
-    if not made.snapshots:
-        return text
-    filters = [{"Name": "snapshot-id", "Values": list(made.snapshots)}]
-    rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], Filters=filters)
-    parts = ", ".join(f"{row['SnapshotId']} {row.get('Progress') or '0%'}" for row in rows)
-    return f"{text}; snapshot {parts}" if parts else text
+    return [
+        MadeImage(
+            row["ImageId"],
+            row.get("Name", ""),
+            row.get("State", ""),
+            row.get("StateReason", {}).get("Message", ""),
+            tuple(
+                disk["Ebs"]["SnapshotId"]
+                for disk in row.get("BlockDeviceMappings", [])
+                if disk.get("Ebs", {}).get("SnapshotId")
+            ),
+        )
+        for row in answer["Images"]
+    ]

@@ -150,12 +150,15 @@ async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance
 def seen(row: Mapping[str, Any]) -> SeenInstance:
     """Read one instance of an answer of DescribeInstances or RunInstances."""
     reason = row.get("StateReason", {})
+    # such as "User initiated (2026-01-31 12:00:00 GMT)"
+    ended = _WHEN.search(row.get("StateTransitionReason") or "")
+    ended_at = datetime.fromisoformat(f"{ended[1]}+00:00").timestamp() if ended else None
     return SeenInstance(
         instance=row["InstanceId"],
         state=row["State"]["Name"],
         tags=_tags(row),
         launched_at=row["LaunchTime"].timestamp(),
-        ended_at=_moment(row.get("StateTransitionReason") or ""),
+        ended_at=ended_at,
         reason=(reason.get("Code") or "", reason.get("Message") or ""),
         private=row.get("PrivateIpAddress") or "",
         public=row.get("PublicIpAddress") or "",
@@ -167,9 +170,3 @@ def seen(row: Mapping[str, Any]) -> SeenInstance:
 
 def _tags(row: Mapping[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in row.get("Tags", [])}
-
-
-def _moment(text: str) -> float | None:
-    """Read the time from "User initiated (2026-01-31 12:00:00 GMT)", seconds since 1970."""
-    match = _WHEN.search(text)
-    return datetime.fromisoformat(f"{match[1]}+00:00").timestamp() if match else None

@@ -1,4 +1,4 @@
-"""What surrounds an instance: subnets, security groups, key pairs, and where types are offered.
+"""What surrounds an instance: subnets, security groups, and where types are offered.
 Functions raise `AwsError`.
 """
 
@@ -99,11 +99,6 @@ async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityG
         )
         for r in rows
     ]
-
-
-async def check_key(cloud: Cloud, name: str) -> None:
-    """Check that there is such a key pair."""
-    await cloud.ask("ec2", "describe_key_pairs", patience_s=PATIENCE_S, KeyNames=[name])
 
 
 async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:

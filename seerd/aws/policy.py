@@ -14,14 +14,8 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN
 
 NOBODY = "i-00000000000000000"
-NOTHING = "vol-00000000000000000"
-"""An instance and a volume that do not exist. A policy that goes by tags denies what has no tags;
-seerd's allows these two by name, so that asking about them shows whether it is in force.
-"""
-
-SPOT_SERVICE, SPOT_ROLE = "spot.amazonaws.com", "AWSServiceRoleForEC2Spot"
-"""The role for spot instances, which an account has from its first spot request on
-(docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html).
+"""An instance that does not exist. A policy that goes by tags denies what has no tags; seerd's
+allows this one by name, so that asking about it shows whether the policy is in force.
 """
 
 Statement = dict[str, Any]
@@ -51,7 +45,6 @@ def policy(needs: Needs) -> dict[str, Any]:
         *_ending(needs),
         *_storing(needs),
         _encrypted(needs),
-        *_spot_role(needs),
     ]
     return {"Version": "2012-10-17", "Statement": statements}
 
@@ -74,7 +67,7 @@ def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
 
 
 def _looking(needs: Needs) -> Statement:
-    described = "Images InstanceTypeOfferings InstanceTypes Instances KeyPairs SecurityGroups"
+    described = "Images InstanceTypeOfferings InstanceTypes Instances SecurityGroups"
     described += " Subnets Volumes" + (" SpotPriceHistory" if needs.spot else "")
     reads = [f"ec2:Describe{what}" for what in described.split()]
     reads += ["pricing:GetProducts", "servicequotas:GetServiceQuota", "sts:GetCallerIdentity"]
@@ -112,12 +105,11 @@ def _launching(needs: Needs) -> list[Statement]:
 
 def _ending(needs: Needs) -> list[Statement]:
     own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
-    end, delete = "ec2:TerminateInstances", "ec2:DeleteVolume"
-    nothing = [_ec2(needs, "instance", NOBODY), _ec2(needs, "volume", NOTHING)]
+    end = ["ec2:TerminateInstances"]
     return [
-        _allow("EndInstances", [end], _ec2(needs, "instance", "*"), own),
-        _allow("DeleteVolumes", [delete], _ec2(needs, "volume", "*"), own),
-        _allow("AskWithoutAnInstance", [end, delete], nothing),
+        _allow("EndInstances", end, _ec2(needs, "instance", "*"), own),
+        _allow("DeleteVolumes", ["ec2:DeleteVolume"], _ec2(needs, "volume", "*"), own),
+        _allow("AskWithoutAnInstance", end, _ec2(needs, "instance", NOBODY)),
     ]
 
 
@@ -158,13 +150,6 @@ def _encrypted(needs: Needs) -> Statement:
     return _allow("EncryptedBuckets", ["kms:Decrypt", "kms:GenerateDataKey"], keys, condition)
 
 
-def _spot_role(needs: Needs) -> list[Statement]:
-    """Permit doctor to look for the role of an account's first spot request."""
-    role = f"aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}"
-    arn = f"arn:{partition(needs.region)}:iam::{needs.account}:role/{role}"
-    return [_allow("SpotRole", ["iam:GetRole"], arn)] if needs.spot else []
-
-
 def partition(region: str) -> str:
     """Return the start of ARNs (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html)."""
     area = region.rpartition("-")[0].rpartition("-")[0]
@@ -185,17 +170,6 @@ def _allow(
 ) -> Statement:
     statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
     return statement | ({"Condition": condition} if condition else {})
-
-
-async def has_spot_role(cloud: Cloud) -> bool:
-    """Return whether the account has the role for spot instances. Raises `AwsError`."""
-    try:
-        await cloud.ask("iam", "get_role", patience_s=15.0, RoleName=SPOT_ROLE)
-    except AwsError as error:
-        if error.kind is ErrorKind.GONE:
-            return False
-        raise
-    return True
 
 
 async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | None:

@@ -44,6 +44,7 @@ class Quota:
     text: str  # what it says, for people
     instances: int | None = None  # how many instances it allows; None if not known
     free: int = 0  # vCPUs that are left
+    error: AwsError | None = None  # why it could not be read
 
 
 def code_of(name: str, market: Market) -> tuple[str, str]:
@@ -90,7 +91,8 @@ async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota
             QuotaCode=code,
         )
     except AwsError as error:
-        return Quota(None, f"the {called} could not be read, so it was not checked: {error}")
+        text = f"the {called} could not be read, so it was not checked: {error}"
+        return Quota(None, text, error=error)
     try:
         used = await _used(cloud, code, market)
     except AwsError:

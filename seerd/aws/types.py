@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
@@ -58,20 +57,18 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
         lambda answer: answer["InstanceTypes"],
         Filters=[{"Name": "instance-type", "Values": list(names)}],
     )
-    known = BUNDLED | {row["InstanceType"]: _read(row) for row in rows}
+    known = dict(BUNDLED)
+    for row in rows:
+        gpus = row.get("GpuInfo", {}).get("Gpus", [])
+        known[row["InstanceType"]] = Ec2Type(
+            row["InstanceType"],
+            sum(gpu.get("Count", 0) for gpu in gpus),
+            gpus[0].get("Name", "") if gpus else "",
+            row["VCpuInfo"]["DefaultVCpus"],
+            tuple(row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))),
+        )
     unknown = ", ".join(name for name in names if name not in known)
     if unknown:
         why = f"{cloud.region} has no instance type {unknown}; check `cluster.instance_type`"
         raise AwsError(why, ErrorKind.REFUSED, "InvalidInstanceType")
     return [known[name] for name in names]
-
-
-def _read(row: dict[str, Any]) -> Ec2Type:
-    gpus = row.get("GpuInfo", {}).get("Gpus", [])
-    return Ec2Type(
-        row["InstanceType"],
-        sum(gpu.get("Count", 0) for gpu in gpus),
-        gpus[0].get("Name", "") if gpus else "",
-        row["VCpuInfo"]["DefaultVCpus"],
-        tuple(row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))),
-    )

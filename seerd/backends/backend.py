@@ -72,7 +72,7 @@ class JobSources(Protocol):
         """Set the function that names the jobs that share the run."""
 
     def uploads(self) -> str:
-        """Return how far the upload to instances is, for people; empty if there is none."""
+        """Return what is being sent to instances, for people; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class Backend(ABC, Generic[K]):
         """Return this backend with what a simulation needs and the spec does not name."""
         return self
 
-    def quote(self, machine: Machine, home: Path) -> Quote:
-        """Return what is offered, after asking the cloud. `home`: the folder of all runs."""
+    def quote(self, machine: Machine) -> Quote:
+        """Return what is offered, after asking the cloud."""
         return self.unasked_quote(machine)
 
     def check_quota(self, instances: int, gpus: int) -> None:

@@ -4,14 +4,9 @@ same bytes, so that a checksum tells whether an instance has them.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import importlib.util
 import marshal
-import os
 import re
-import shutil
-import sys
 import zipfile
 from pathlib import Path
 
@@ -48,50 +43,20 @@ def _version_of(path: Path) -> int | None:
 
 
 def build_agent(to: Path) -> None:
-    """Write the agent's zip to `to`. Compiling takes as long as everything else before the first
-    trial, so the zip is kept with Python's compiled files, under a checksum of its sources.
-    """
-    modules, others = _modules(), _others()
-    kept = _kept({**modules, **others})
-    if zipfile.is_zipfile(kept):
-        shutil.copyfile(kept, to)
-        return
-    with zipfile.ZipFile(to, "w") as bundle:
-        for name, source in modules.items():
-            _add(bundle, name, source)
-            _add(bundle, f"{name}c", _compiled(source, name))
-        for name, source in others.items():
-            _add(bundle, name, source)
-    if not sys.dont_write_bytecode:
-        with contextlib.suppress(OSError):  # where Python may not write either
-            part = kept.with_name(f"{kept.name}.{os.getpid()}")
-            shutil.copyfile(to, part)
-            part.replace(kept)
-
-
-def _modules() -> dict[str, bytes]:
-    folder = Path(agent.__file__).parent
-    paths = {
+    """Write the agent's zip to `to`."""
+    top, folder = Path(seerd.__file__).parent, Path(agent.__file__).parent
+    modules = {
         f"seerd/agent/{path.relative_to(folder).as_posix()}": path
         for path in sorted(folder.rglob("*.py"))
     }
-    paths["__main__.py"] = folder / "__main__.py"
-    return {name: path.read_bytes() for name, path in paths.items()}
-
-
-def _others() -> dict[str, bytes]:
-    top = Path(seerd.__file__).parent
+    modules["__main__.py"] = folder / "__main__.py"
     alone = [top / name for name in ("__init__.py", "lightning.py", "transformers.py")]
-    paths = (*alone, *sorted((top / "training").rglob("*.py")))
-    return {path.relative_to(top.parent).as_posix(): path.read_bytes() for path in paths}
-
-
-def _kept(sources: dict[str, bytes]) -> Path:
-    content = hashlib.sha256(importlib.util.MAGIC_NUMBER)
-    for name, source in sources.items():
-        content.update(f"{name} {len(source)}\n".encode() + source)
-    compiled = Path(importlib.util.cache_from_source(agent.__file__))
-    return compiled.with_name(f"agent-{content.hexdigest()[:16]}.pyz")
+    with zipfile.ZipFile(to, "w") as bundle:
+        for name, path in modules.items():
+            _add(bundle, name, path.read_bytes())
+            _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
+        for path in (*alone, *sorted((top / "training").rglob("*.py"))):
+            _add(bundle, path.relative_to(top.parent).as_posix(), path.read_bytes())
 
 
 def _compiled(source: bytes, name: str) -> bytes:

@@ -66,7 +66,7 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
     with working("looking at where it will run"):
         for job in jobs:
             clusters.of(job).check(job)
-        quote = clusters.quote(experiment, home)
+        quote = clusters.quote(experiment)
     if experiment.cluster.rented:
         import asyncio
 

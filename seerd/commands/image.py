@@ -33,7 +33,7 @@ from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider
-from seerd.backends.ssh.workbench import Sending, Workbench
+from seerd.backends.ssh.workbench import Workbench
 from seerd.clock import wall
 from seerd.commands.common import tell
 from seerd.commands.giving_back import teller, to_its_end, until_signal
@@ -136,7 +136,7 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
         base=base,
         instance_type=asked.instance_type or cluster.types[0],
         data=asked.data,
-        quote=renting.quote(this_machine(), home.path),
+        quote=renting.quote(this_machine()),
         log=home.path / "images" / f"{run}.log",
     )
 
@@ -246,8 +246,8 @@ class _Build:
         terms = CopyTerms(self.say, elsewhere=True, follow=spec.train.follow)
         await asyncio.to_thread(copy_source, spec.train.source, source, spec.exported(), terms)
         await asyncio.to_thread(_pack, source, archive)
-        sending = Sending("source", archive.stat().st_size, self.say)
-        await self.bench.send(self.instance, archive, WORK, sending.sent)
+        self.say(f"source: sending {archive.stat().st_size / 1e6:,.0f} MB")
+        await self.bench.send(self.instance, archive, WORK)
 
     async def _setup(self) -> None:
         spec = self.planned.spec
@@ -321,14 +321,11 @@ class _Build:
         planned = self.planned
         self.say(f"imaging: {self.instance} is shut down for minutes, by the size of its disk")
         tags = {"Name": planned.name, RUN: planned.run, NAME: planned.spec.name}
-        wanted = images.Wanted(
-            self.instance,
-            planned.name,
-            f"seerd image build: {planned.spec.name}, from {planned.base}"[:255],
-            {**planned.cluster.tags, **tags, OWNER: planned.quote.owner[:256]},
-        )
+        tags = {**planned.cluster.tags, **tags, OWNER: planned.quote.owner[:256]}
+        description = f"seerd image build: {planned.spec.name}, from {planned.base}"[:255]
+        making = images.create(self.cloud, self.instance, planned.name, description, tags)
         # If this is cancelled, the call may still make an image, which must be removed then.
-        call = asyncio.create_task(images.create(self.cloud, wanted))
+        call = asyncio.create_task(making)
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:

@@ -132,7 +132,7 @@ def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
     from seerd.spec.experiment import of_one
 
     clusters.of(spec).check(spec)
-    quote = clusters.quote(spec, home)
+    quote = clusters.quote(spec)
     spec = profiling.profiling_spec(spec, quote.facts, budget_given=asked.budget is not None)
     folder, state = _create(of_one(spec), home, quote, asked)
     profiling.aim(folder, spec, quote)

@@ -69,8 +69,8 @@ def unasked_quote(asked: Spec | Experiment, *, unbounded: bool = False) -> Quote
     return replace(offer, machine_types=backend.machine_types(machine))
 
 
-def quote(asked: Spec | Experiment, home: Home) -> Quote:
+def quote(asked: Spec | Experiment) -> Quote:
     """Return the backend's offer, after asking its cloud. Raises `CloudError`."""
     backend, machine = of(asked), this_machine()
-    offer = backend.quote(machine, home.path)
+    offer = backend.quote(machine)
     return replace(offer, machine_types=backend.machine_types(machine))

@@ -58,7 +58,7 @@ class ScriptedCloud(Cloud):
         """The one there is."""
         return "us-east-1"
 
-    async def _client(self, service: str, region: str) -> Any:
+    async def client(self, service: str, region: str | None = None) -> Any:
         self.asked.append((service, region))
         return self._script
 

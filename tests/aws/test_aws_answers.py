@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
-import time
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -26,7 +24,7 @@ from seerd.aws import (
 )
 from seerd.aws.cloud import Cloud, Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.aws.images import MadeImage, Wanted
+from seerd.aws.images import MadeImage
 from seerd.aws.instances import EndedInstance, SeenInstance, Volume
 from seerd.aws.network import Rule, SecurityGroup, Subnet
 from seerd.aws.prices import Price
@@ -81,10 +79,10 @@ def test_a_call_is_repeated_while_there_is_patience(patience_s: float) -> None:
 
 def test_what_may_be_asked_once_is_asked_once_in_its_region() -> None:
     cloud, script = cloud_of(create_image=BUSY, get_products={"PriceList": []})
-    error, _ = played(raised(cloud.once("ec2", "create_image")))
+    error, _ = played(raised(cloud.call("ec2", "create_image")))
     assert isinstance(error, AwsError)
     assert script.operations == ["create_image"]
-    played(cloud.once("pricing", "get_products", region="eu-west-1", A=1))
+    played(cloud.call("pricing", "get_products", region="eu-west-1", A=1))
     assert script.calls[1:] == [("get_products", {"A": 1})]
     assert cloud.asked == [("ec2", "us-east-1"), ("pricing", "eu-west-1")]
 
@@ -103,24 +101,6 @@ def test_all_pages_of_a_listing_are_read() -> None:
         {"Of": "me", "NextToken": "two"},
         {"Of": "me", "NextToken": "three"},
     ]
-
-
-def test_a_lane_that_is_refused_is_slower_from_then_on() -> None:
-    cloud, script = cloud_of(run_instances=[BUSY, *[{}] * 9])
-
-    async def launches() -> None:
-        for _ in range(10):
-            await raised_or(cloud.once("ec2", "run_instances"))
-
-    played(launches())
-    gaps = [later - at for at, later in zip(script.times, script.times[1:], strict=False)]
-    slow = [1.8 / 1.4 + taken * 1.8 / 4.0 for taken in range(9)]
-    assert gaps == pytest.approx([1 / min(1.8, per_s) for per_s in slow], abs=1e-6)
-
-
-async def raised_or(work: Any) -> None:
-    with contextlib.suppress(AwsError):
-        await work
 
 
 @pytest.mark.parametrize(
@@ -159,7 +139,7 @@ def test_credentials_of_the_environment_say_no_end(monkeypatch: pytest.MonkeyPat
     assert (error.kind, error.code) == (ErrorKind.CREDENTIALS, "NoCredentialsError")
     closed = Cloud("eu-north-1")
     played(closed.close())
-    error, _ = played(raised(closed.once("ec2", "describe_images")))
+    error, _ = played(raised(closed.call("ec2", "describe_images")))
     assert isinstance(error, AwsError)
     assert (error.kind, error.code) == (ErrorKind.REFUSED, "Closed")
 
@@ -442,27 +422,22 @@ def test_security_groups_are_read_with_all_of_their_rules() -> None:
     ]
 
 
-def test_a_key_pair_is_looked_up_and_types_have_the_zones_that_offer_them() -> None:
+def test_types_have_the_zones_that_offer_them() -> None:
     rows = [
         {"InstanceType": "p3.2xlarge", "Location": "us-east-1b"},
         {"InstanceType": "p3.2xlarge", "Location": "us-east-1a"},
         {"InstanceType": "other", "Location": "us-east-1a"},
     ]
     cloud, script = cloud_of(
-        describe_key_pairs=[{}, refusal("InvalidKeyPair.NotFound", 400)],
         describe_instance_type_offerings={"InstanceTypeOfferings": rows},
     )
-    played(network.check_key(cloud, "mine"))
-    error, _ = played(raised(network.check_key(cloud, "mine")))
-    assert isinstance(error, AwsError)
     zones, _ = played(network.offers(cloud, ["p3.2xlarge", "p9"]))
     assert zones == {
         "p3.2xlarge": {"us-east-1a", "us-east-1b"},
         "p9": set(),
         "other": {"us-east-1a"},
     }
-    assert script.calls[1:] == [
-        ("describe_key_pairs", {"KeyNames": ["mine"]}),
+    assert script.calls == [
         (
             "describe_instance_type_offerings",
             {
@@ -477,17 +452,13 @@ def test_a_key_pair_is_looked_up_and_types_have_the_zones_that_offer_them() -> N
     "work",
     [
         lambda cloud: network.groups(cloud, [], "v"),
-        lambda cloud: network.check_key(cloud, "k"),
         lambda cloud: network.offers(cloud, ["p3"]),
-        policy.has_spot_role,
     ],
 )
 def test_checks_have_patience_for_a_quarter_of_a_minute(work: Any) -> None:
     cloud, script = cloud_of(
         describe_security_groups=BUSY,
-        describe_key_pairs=BUSY,
         describe_instance_type_offerings=BUSY,
-        get_role=BUSY,
     )
     played(raised(work(cloud)))
     assert script.times[-2] <= 15.0 < script.times[-1]
@@ -625,17 +596,6 @@ def test_the_permission_that_a_refusal_names_is_the_one_that_is_lacking() -> Non
     text = "You are not authorized to perform: ec2:CreateTags on resource: x"
     assert denied_action(text, "ec2:RunInstances") == "ec2:CreateTags"
     assert denied_action("no", "ec2:RunInstances") == "ec2:RunInstances"
-
-
-def test_whether_the_role_for_spot_is_there() -> None:
-    gone = refusal("NoSuchEntity", 404)
-    cloud, script = cloud_of(get_role=[{}, gone, DENIED])
-    assert played(policy.has_spot_role(cloud))[0] is True
-    assert played(policy.has_spot_role(cloud))[0] is False
-    error, _ = played(raised(policy.has_spot_role(cloud)))
-    assert isinstance(error, AwsError)
-    assert error.kind is ErrorKind.DENIED
-    assert script.calls == [("get_role", {"RoleName": "AWSServiceRoleForEC2Spot"})] * 3
 
 
 def test_a_dry_run_says_why_a_call_would_be_refused() -> None:
@@ -778,11 +738,9 @@ def test_a_price_is_the_highest_by_the_hour_and_kept_for_a_day(tmp_path: Path) -
             {"PriceList": []},
         ]
     )
-    cache = tmp_path / "prices"
-    price, _ = played(prices.on_demand(cloud, "p3.2xlarge", cache))
+    price, _ = played(prices.on_demand(cloud, "p3.2xlarge"))
     assert price == Price(2.5, "price list", EPOCH)
     assert str(price) == "$2.5000/h (AWS price list, 2027-01-15)"
-    assert played(prices.on_demand(cloud, "p3.2xlarge", cache))[0] == price
     assert cloud.asked == [("pricing", "us-east-1")] * 2
     filters = {one["Field"]: one["Value"] for one in script.calls[0][1].pop("Filters")}
     assert filters == {
@@ -794,36 +752,9 @@ def test_a_price_is_the_highest_by_the_hour_and_kept_for_a_day(tmp_path: Path) -
         "capacitystatus": "Used",
     }
     assert script.calls[0][1] == {"ServiceCode": "AmazonEC2", "MaxResults": 100}
-    assert [path.name for path in cache.iterdir()] == ["us-east-1-p3.2xlarge.json"]
-    error, _ = played(raised(prices.on_demand(cloud, "p9", cache)))
+    error, _ = played(raised(prices.on_demand(cloud, "p9")))
     assert isinstance(error, AwsError)
     assert (error.kind, error.code) == (ErrorKind.GONE, "NoPrice")
-
-
-@pytest.mark.parametrize(
-    ("usd", "age_s", "good"),
-    [
-        (1.0, 0.0, True),
-        (1.0, 86000.0, True),
-        (1.0, 86401.0, False),
-        (1.0, -60.0, False),
-        (0.0, 1.0, False),
-        (99_999.0, 1.0, True),
-        (1e5, 1.0, False),
-    ],
-)
-def test_a_kept_price_is_used_while_it_can_be_true(
-    tmp_path: Path, usd: float, age_s: float, good: bool
-) -> None:
-    kept = Price(usd, "price list", time.time() - age_s)
-    prices._keep(tmp_path / "a" / "x.json", kept)
-    assert prices._kept(tmp_path / "a" / "x.json") == (kept if good else None)
-
-
-def test_a_price_that_cannot_be_kept_is_one_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    cloud, _ = cloud_of(get_products={"PriceList": [product(("2.5", "Hrs"))]})
-    assert played(prices.on_demand(cloud, "p3", tmp_path / "file"))[0].usd_per_h == 2.5
 
 
 def test_the_price_of_spot_is_the_latest_of_each_zone_and_the_highest_of_them() -> None:
@@ -850,7 +781,7 @@ def test_the_price_of_spot_is_the_latest_of_each_zone_and_the_highest_of_them() 
 
 # ------------------------------------------------------------ images that are made
 
-WANTED = Wanted("i-1", "seerd-x", "with torch", {"seerd:run": "b1", "team": "v"})
+WANTED = ("i-1", "seerd-x", "with torch", {"seerd:run": "b1", "team": "v"})
 ASKED = {
     "InstanceId": "i-1",
     "Name": "seerd-x",
@@ -878,23 +809,23 @@ def test_an_image_is_made_once_and_looked_for_where_the_answer_was_lost() -> Non
         create_image=[BUSY, {"ImageId": "ami-1"}, BROKEN],
         describe_images=[{"Images": []}, {"Images": [made("pending")]}],
     )
-    assert played(images.create(cloud, WANTED)) == ("ami-1", pytest.approx(0.2))
+    assert played(images.create(cloud, *WANTED)) == ("ami-1", pytest.approx(0.2))
     assert script.calls == [
         ("create_image", ASKED),
         ("describe_images", BY_RUN),
         ("create_image", ASKED),
     ]
-    assert played(images.create(cloud, WANTED)) == ("ami-1", pytest.approx(0.2))
+    assert played(images.create(cloud, *WANTED)) == ("ami-1", pytest.approx(0.2))
     assert script.operations[3:] == ["create_image", "describe_images"]
     cloud, script = cloud_of(create_image=DENIED)
-    error, at = played(raised(images.create(cloud, WANTED)))
+    error, at = played(raised(images.create(cloud, *WANTED)))
     assert isinstance(error, AwsError)
     assert (at, script.operations) == (0.0, ["create_image"])
 
 
 def test_an_image_that_cannot_be_made_is_given_up_after_two_minutes() -> None:
     cloud, script = cloud_of(create_image=BROKEN, describe_images={"Images": []})
-    error, at = played(raised(images.create(cloud, WANTED)))
+    error, at = played(raised(images.create(cloud, *WANTED)))
     assert isinstance(error, AwsError)
     tries = [
         when
@@ -904,15 +835,10 @@ def test_an_image_that_cannot_be_made_is_given_up_after_two_minutes() -> None:
     assert tries[-2] <= 120.0 < tries[-1] == at < 131.0
 
 
-def test_an_image_is_waited_for_and_its_progress_told_when_it_changes() -> None:
+def test_an_image_is_waited_for_and_its_state_told_once() -> None:
     pending = made("pending", "snap-1", "snap-2", Name="seerd-x")
     done = made("available", "snap-1", "snap-2", Name="seerd-x", StateReason={"Message": "ok"})
     told: list[str] = []
-    snapshots = [
-        {"Snapshots": [{"SnapshotId": "snap-1", "Progress": "5%"}, {"SnapshotId": "snap-2"}]},
-        {"Snapshots": [{"SnapshotId": "snap-1", "Progress": "5%"}, {"SnapshotId": "snap-2"}]},
-        {"Snapshots": []},
-    ]
     cloud, script = cloud_of(
         describe_images=[
             {"Images": []},
@@ -920,20 +846,13 @@ def test_an_image_is_waited_for_and_its_progress_told_when_it_changes() -> None:
             *[{"Images": [pending]}] * 3,
             {"Images": [done]},
         ],
-        describe_snapshots=snapshots,
     )
     image, at = played(images.wait(cloud, "ami-1", 60.0, told.append))
     assert image == MadeImage("ami-1", "seerd-x", "available", "ok", ("snap-1", "snap-2"))
-    assert told == [
-        "the image ami-1 is pending",
-        "the image ami-1 is pending; snapshot snap-1 5%, snap-2 0%",
-        "the image ami-1 is pending",
-    ]
+    assert told == ["the image ami-1 is pending"]
     assert at == pytest.approx(sum(0.2 * 1.5**n for n in range(5)))
     by_id = {"Owners": ["self"], "Filters": [{"Name": "image-id", "Values": ["ami-1"]}]}
     assert script.calls[0] == ("describe_images", by_id)
-    of_disks = {"Filters": [{"Name": "snapshot-id", "Values": ["snap-1", "snap-2"]}]}
-    assert ("describe_snapshots", of_disks) in script.calls
 
 
 def test_an_image_is_looked_at_every_ten_seconds_until_its_time_is_up() -> None:

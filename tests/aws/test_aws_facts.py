@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,26 +106,6 @@ def test_a_price_of_spot_is_the_highest_where_it_may_be_launched(moto: str) -> N
         assert abs(price.at - time.time()) < 60
         with pytest.raises(CloudError, match="no spot price"):
             await prices.spot(cloud, "mars.12xlarge")
-
-    play(moto, scenario)
-
-
-def test_a_price_that_was_kept_is_asked_for_again_after_a_day(moto: str, tmp_path: Path) -> None:
-    async def scenario(there: Front, cloud: Cloud) -> None:
-        kept = prices.Price(3.06, "price list", time.time() - 80000.0)
-        file = tmp_path / f"{REGION}-p3.2xlarge.json"
-        prices._keep(file, kept)
-        assert await prices.on_demand(cloud, "p3.2xlarge", tmp_path) == kept
-        assert "2026" in str(kept) or "$3.0600/h" in str(kept)
-        there.fault = lambda action, params: (
-            Fault("AccessDeniedException") if action == "GetProducts" else None
-        )
-        prices._keep(file, prices.Price(3.06, "price list", time.time() - 90000.0))
-        with pytest.raises(CloudError):
-            await prices.on_demand(cloud, "p3.2xlarge", tmp_path)
-        file.write_text("{not json")
-        with pytest.raises(CloudError):
-            await prices.on_demand(cloud, "p3.2xlarge", tmp_path)
 
     play(moto, scenario)
 

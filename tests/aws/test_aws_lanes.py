@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.testbed.rig.buckets import Buckets
-from seerd.aws.cloud import LIMITS, SLOWER, SLOWEST, Bucket, CallLanes, Lane
-from seerd.aws.errors import ErrorKind
+from seerd.aws.cloud import LIMITS, Bucket, CallLanes, Lane
 
 EC2S = {"run_instances": "RunInstances", "describe_instances": "DescribeInstances"}
 
@@ -29,19 +27,6 @@ def test_ec2_has_a_token_for_every_call_that_had_one_here(action: str, pauses: l
         now += bucket.wait_s(now)
         bucket.take(now)
         assert theirs.take(EC2S[action], now)
-
-
-def test_who_is_throttled_asks_ever_less_and_comes_back_by_and_by() -> None:
-    bucket = Bucket(3.0, 1.8)
-    bucket.throttled(0.0)
-    assert bucket.per_s == pytest.approx(1.8 / SLOWER)
-    assert bucket.wait_s(0.0) > 0.7, "the tokens that were left were none"
-    for _ in range(10):
-        bucket.throttled(0.0)
-    assert bucket.per_s == 1.8 / SLOWEST
-    for _ in range(int(SLOWEST)):
-        bucket.accepted(0.0)
-    assert bucket.per_s == 1.8
 
 
 def test_nobody_waits_for_a_turn_that_is_not_wanted_any_more() -> None:
@@ -81,17 +66,17 @@ def test_a_repetition_goes_before_what_was_never_asked() -> None:
     asyncio.run(scenario())
 
 
-def test_a_throttled_lane_holds_up_no_other() -> None:
+def test_a_lane_that_is_full_holds_up_no_other() -> None:
     async def scenario() -> None:
         lanes, time = CallLanes(), asyncio.get_running_loop().time
-        for _ in range(20):
-            lanes["run_instances"].answered(ErrorKind.THROTTLED)
-        waiting = asyncio.create_task(lanes["run_instances"].turn())
+        turns = [asyncio.create_task(lanes["run_instances"].turn()) for _ in range(20)]
+        waiting = turns[-1]
         began = time()
         for action in ("terminate_instances", "describe_instances", "describe_subnets"):
             assert await lanes[action].turn()
         assert time() - began < 1.0
         assert not waiting.done()
-        waiting.cancel()
+        for turn in turns:
+            turn.cancel()
 
     asyncio.run(scenario())

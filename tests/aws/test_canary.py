@@ -25,9 +25,11 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client, until
+from seerd.aws import prices
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.aws.policy import Needs, canary_policy, policy
+from seerd.aws.prices import Price
 from seerd.aws.userdata import POWER
 from seerd.backends.ec2 import fleet as ec2_fleet
 from seerd.backends.ec2.keys import Ec2Keys
@@ -336,13 +338,19 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     assert "the credentials have expired" in told[0]
 
 
-def test_more_than_the_cap_is_not_begun(rig: Rig, fly: Fly, tmp_path: Path) -> None:
-    prices = tmp_path / "home" / "prices"
-    prices.mkdir(parents=True)
-    dear = {"usd_per_h": 9.9, "source": "price list", "at": time.time()}
-    (prices / "us-east-1-t3.small.json").write_text(json.dumps(dear))
-    _, said = came_back(fly("canary"), code=3)
-    assert "nothing was started: it might cost $5.9" in said
+def test_more_than_the_cap_is_not_begun(
+    rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dear(cloud: Cloud, kind: str) -> Price:
+        return Price(9.9, "price list", time.time())
+
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(prices, "on_demand", dear)
+    asked = SpecOptions(write())
+    with pytest.raises(CapError, match=r"nothing was started: it might cost \$5\.9") as refused:
+        canary.canary(asked, Home(tmp_path / "home"), gpu=False, policy_only=False, json=False)
+    assert refused.value.exit_code == 3
     assert rig.account() == {}
 
 

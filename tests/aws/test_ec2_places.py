@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
-
 import pytest
 
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.backends.ec2.request import REMEMBERED_S, Candidate, DryPlaces, LaunchPlaces
+from seerd.backends.ec2.request import REMEMBERED_S, Candidate, LaunchPlaces
 
 T = 1_000_000.0
 A, B = (Candidate("g4dn.xlarge", f"subnet-{zone}", f"us-east-1{zone}") for zone in "ab")
@@ -71,42 +67,3 @@ def test_a_quota_is_that_of_a_type_in_all_zones_and_is_asked_for_anew_each_time(
     assert places.next(T + 2, T + 2) == A, "an instance may have been given back"
     places.refused(DEAR, DRY, T + 1)
     assert places.refusals() == [(A, QUOTA), (DEAR, DRY)]
-
-
-def test_what_one_run_was_refused_the_next_asks_last_and_is_not_told_as_its_own(
-    tmp_path: Path,
-) -> None:
-    dry = DryPlaces(tmp_path / "dry", "on-demand")
-    dry.refused(A)
-    second = LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "on-demand"))
-    assert second.next(T, T) == B
-    assert second.refusals() == []
-    second.refused(B, DRY, T + 1)
-    assert second.next(T, T + 1) == A, "it may have some again"
-    assert LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "spot")).next(T, T) == A
-    assert dry.age_s(B) is not None, "other runs ask there last, too"
-    second.gave(A)
-    assert dry.age_s(A) is None
-
-
-def test_a_refusal_that_is_not_for_want_of_capacity_is_no_other_run_s(tmp_path: Path) -> None:
-    dry = DryPlaces(tmp_path / "dry", "on-demand")
-    LaunchPlaces([A, B], dry).refused(A, QUOTA, T)
-    assert dry.age_s(A) is None
-
-
-def test_what_another_run_was_refused_is_forgotten_after_a_while(tmp_path: Path) -> None:
-    dry = DryPlaces(tmp_path, "spot")
-    dry.refused(A)
-    long_ago = time.time() - REMEMBERED_S[ErrorKind.CAPACITY] - 1
-    (file,) = tmp_path.iterdir()
-    os.utime(file, (long_ago, long_ago))
-    assert LaunchPlaces([A, B], dry).next(T, T) == A
-
-
-def test_who_cannot_write_goes_without(tmp_path: Path) -> None:
-    (tmp_path / "dry").write_text("no folder")
-    dry = DryPlaces(tmp_path / "dry", "spot")
-    dry.refused(A)
-    dry.gave(A)
-    assert dry.age_s(A) is None

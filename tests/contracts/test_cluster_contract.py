@@ -108,7 +108,7 @@ def made(
 
 def begun(made: Made) -> RunFolder:
     """The folder of a run that `seerd run` would begin now."""
-    experiment, quote = of_one(made.spec), clusters.quote(made.spec, made.home)
+    experiment, quote = of_one(made.spec), clusters.quote(made.spec)
     facts = plans.facts_of(experiment, plans.plan_of(experiment, made.home, quote))
     clusters.check_quota(experiment, facts)
     folder, state = runs.create(experiment, facts, made.home, quote, 1.8e9)
@@ -121,7 +121,7 @@ def test_every_kind_that_a_spec_may_name_is_here() -> None:
 
 
 def test_what_is_offered_is_what_is_quoted(made: Made) -> None:
-    unasked, quoted = clusters.unasked_quote(made.spec), clusters.quote(made.spec, made.home)
+    unasked, quoted = clusters.unasked_quote(made.spec), clusters.quote(made.spec)
     assert unasked.facts == quoted.facts
     assert unasked.machine_types == quoted.machine_types
     assert len(unasked.machine_types) == 1

@@ -1,4 +1,4 @@
-"""Files that are handed to seerd or found by it: curves, profiles, prices, checkpoints and their
+"""Files that are handed to seerd or found by it: curves, profiles, checkpoints and their
 manifests, what machines answer over SSH.
 """
 
@@ -10,7 +10,6 @@ import io
 import json
 import os
 import pickle
-import time
 import zipfile
 
 import numpy as np
@@ -19,7 +18,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.agent.manifest import Comparison
-from seerd.aws import prices
 from seerd.backends.ssh.pushing import _checked
 from seerd.errors import ProviderError, StoreError, UsageError
 from seerd.planning.profiles import (
@@ -166,23 +164,6 @@ def test_a_profile_that_cannot_be_is_none(tmp_path, data):
     if found is not None:
         assert 0 < found.job.report.p50_s < 1e9
         assert found.job.scaling.speed(8) > 0
-
-
-@given(
-    st.sampled_from([0.0, -1.0, 1e300, 5e-324, 3.06])
-    | st.floats(allow_nan=False, allow_infinity=False),
-    junk(b"{}"),
-)
-@fuzzed(40)
-def test_a_saved_price_is_one_or_is_asked_for_again(tmp_path, usd, data):
-    for content in (
-        data,
-        json.dumps({"usd_per_h": usd, "source": "price list", "at": time.time()}).encode(),
-    ):
-        (tmp_path / "p.json").write_bytes(content)
-        found = prices._kept(tmp_path / "p.json")
-        assert found is None or 0 < found.usd_per_h < 1e5
-    assert prices._kept(tmp_path) is None
 
 
 @given(

@@ -21,7 +21,7 @@ import pytest
 
 LIBRARIES = (
     "asyncssh boto3 hypothesis msgspec numpy pathspec rich.table scipy.optimize scipy.stats"
-    " scipy.interpolate threadpoolctl typer xdist.plugin pytest_timeout moto aioboto3"
+    " scipy.interpolate threadpoolctl typer xdist.plugin pytest_timeout moto aiobotocore.session"
 )
 """What tests of all rooms import; each takes a part of a second."""
 OPTIONS = (

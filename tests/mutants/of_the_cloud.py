@@ -48,12 +48,12 @@ RENTING = (
         (f"{LANES}::test_ec2_has_a_token_for_every_call_that_had_one_here",),
     ),
     Mutant(
-        "a throttled launch holds up everything else",
+        "launches that wait hold up everything else",
         "what ends an instance waits for no launch",
-        "CallLanes.__getitem__",
-        "self._lanes.get(action, self._others)",
-        'self._lanes["run_instances"]',
-        (f"{LANES}::test_a_throttled_lane_holds_up_no_other",),
+        "CallLanes.__missing__",
+        "self.setdefault(action, Lane(LIMITS.get(action)))",
+        'self.setdefault("run_instances", Lane(LIMITS["run_instances"]))',
+        (f"{LANES}::test_a_lane_that_is_full_holds_up_no_other",),
     ),
     Mutant(
         "each launch asks everywhere by itself",
@@ -75,7 +75,7 @@ RENTING = (
         "an instance has no tags",
         "every instance can be found by its tags",
         "run_instances",
-        '{"TagSpecifications": _tagged(settings, token)}',
+        '{"TagSpecifications": [{"ResourceType": kind, "Tags": pairs} for kind in kinds]}',
         "{}",
         (f"{REQUEST}::test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are",),
     ),
@@ -147,7 +147,7 @@ RENTING = (
         "an instance is logged in to before its address is known",
         "an instance that runs is waited for until EC2 shows its address",
         "Flight._launch",
-        "await self._addressed(entry)",
+        "await self._until(entry, lambda: entry.shows(public=public), ADDRESS_S, unseen)",
         "",
         (
             f"{PROVIDER}::test_an_instance_that_runs_before_its_address_is_shown_is_asked_for_it_again",
@@ -173,8 +173,8 @@ RENTING = (
         "what a launch without an answer has brought is not looked for",
         "no instance is left behind",
         "Flight._undone",
-        "if self._unclear:\n    setback = await self._searched(setback)",
-        "if not self._unclear:\n    setback = await self._searched(setback)",
+        "await context.fleet.hunt(self._token, wall() + HUNT_S)",
+        "None",
         (f"{PROVIDER}::test_a_launch_that_is_called_off_leaves_nothing",),
     ),
     Mutant(
@@ -239,26 +239,8 @@ RENTING = (
         "an end that EC2 did not agree to counts as one",
         "an instance is given back for certain",
         "Ec2Fleet.end",
-        "try:\n"
-        "    answer = await self._endings.end(instance)\n"
-        "except AwsError as error:\n"
-        "    await self._judge(entry, error, asyncio.get_running_loop().time() - begun)\n"
-        "else:\n"
-        "    if answer.before in ENDING and await self._has_ended(entry):\n"
-        "        break\n"
-        "    if answer.now in ENDING:\n"
-        "        self.register.end(instance, wall(), before=answer.before)\n"
-        "        break",
-        "try:\n"
-        "    answer = await self._endings.end(instance)\n"
-        "except AwsError:\n"
-        "    self.register.end(instance, wall())\n"
-        "else:\n"
-        "    if answer.before in ENDING and await self._has_ended(entry):\n"
-        "        break\n"
-        "    if answer.now in ENDING:\n"
-        "        self.register.end(instance, wall(), before=answer.before)\n"
-        "        break",
+        "await self._judge(entry, error, asyncio.get_running_loop().time() - begun)",
+        "self.register.end(instance, wall())",
         (
             f"{PROVIDER}::test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone",
         ),
@@ -266,14 +248,9 @@ RENTING = (
     Mutant(
         "each instance is ended by a call of its own",
         "what ends an instance waits for no launch",
-        "Endings.end",
-        "if not self._pending:\n    self._begin(self._send())\n"
-        "if instance not in self._pending:\n"
-        "    self._pending[instance] = asyncio.get_running_loop().create_future()\n"
-        "return await asyncio.shield(self._pending[instance])",
-        "wish = asyncio.get_running_loop().create_future()\n"
-        "await self._ask({instance: wish})\n"
-        "return await wish",
+        "Ec2Fleet._ask_end",
+        "asyncio.shield(self._gathering)",
+        "instances.end(self._cloud, [instance])",
         (
             f"{ENDING}::test_what_is_ended_at_one_moment_is_ended_by_one_call_whatever_becomes_of_launches",
         ),
@@ -281,9 +258,9 @@ RENTING = (
     Mutant(
         "one instance that cannot be ended keeps others from their end",
         "an instance is given back for certain",
-        "Endings._ask",
-        "len(pending) > 1 and error.kind not in OF_ALL",
-        "False",
+        "Ec2Fleet._ask_end",
+        "instances.end(self._cloud, [instance])",
+        "instances.end(self._cloud, [e.instance for e in self.register.live() if e.given_back])",
         (f"{ENDING}::test_an_instance_that_cannot_be_ended_keeps_no_other_from_its_end",),
     ),
     Mutant(
@@ -300,8 +277,8 @@ RENTING = (
         "EC2 is asked again as soon as it has answered",
         "EC2 is asked no more often than others bear",
         "Ec2Fleet._keep_watching",
-        "self._rest(SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s))",
-        "asyncio.sleep(0.0)",
+        "FAILED_S if self.blind else BUSY_S",
+        "0.0",
         (
             f"{FAULTS}::test_ec2_is_asked_often_enough_to_account_for_instances_and_leaves_time_for_others",
         ),

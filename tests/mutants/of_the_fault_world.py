@@ -106,7 +106,7 @@ ENDURING = (
     Mutant(
         "an instance that is launched is not told how long it may cost alone",
         "the budget is kept, with what is committed",
-        "Flight._request",
+        "Flight._ask_at",
         "Boot(\n"
         "    settings.run,\n"
         "    settings.hard_end,\n"

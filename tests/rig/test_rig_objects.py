@@ -11,9 +11,9 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-import aioboto3
 import boto3
 import pytest
+from aiobotocore.session import AioSession
 from botocore.config import Config
 
 from bench.testbed.rig import Rig
@@ -151,16 +151,15 @@ def test_an_asynchronous_client_sends_and_receives(rig: Rig) -> None:
     found = rig.env
 
     async def exchange() -> bytes:
-        session = aioboto3.Session(
-            found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1"
-        )
-        async with session.client("s3", endpoint_url=rig.endpoint) as s3:
+        session, at = AioSession(), {"region_name": "us-east-1", "endpoint_url": rig.endpoint}
+        session.set_credentials(found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"])
+        async with session.create_client("s3", **at) as s3:
             body = os.urandom(3 << 20)
             await s3.put_object(Bucket=rig.bucket, Key="k", Body=body)
             reply = await s3.get_object(Bucket=rig.bucket, Key="k", Range="bytes=0-9")
             async with reply["Body"] as stream:
                 assert await stream.read() == body[:10]
-        async with session.client("ec2", endpoint_url=rig.endpoint) as ec2:
+        async with session.create_client("ec2", **at) as ec2:
             return (await ec2.describe_subnets())["Subnets"][0]["SubnetId"]
 
     assert asyncio.run(exchange()) in rig.subnets.values()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from seerd.backends.backend import Backend, RunFiles, Site
@@ -55,16 +54,20 @@ class Ec2Backend(Backend[Ec2Keys]):
             return self
         return type(self)(replace(self.keys, instance_type=(PAPERS_TYPE,)))
 
-    def quote(self, machine: Machine, home: Path) -> Quote:
+    def quote(self, machine: Machine) -> Quote:
         self._check_types()
+        import asyncio
+
         from seerd.backends.ec2 import asking
 
-        return asking.quote(self.keys, home / "prices")
+        return asyncio.run(asking.quote(self.keys))
 
     def check_quota(self, instances: int, gpus: int) -> None:
+        import asyncio
+
         from seerd.backends.ec2 import asking
 
-        quota = asking.quota(self.keys, instances)
+        quota = asyncio.run(asking.quota(self.keys, instances))
         if quota.enough is False:
             allowed = (quota.instances or 0) * gpus
             fits = f", or run with what it allows: --max-gpus {allowed}" if allowed else ""
@@ -110,14 +113,14 @@ class Ec2Backend(Backend[Ec2Keys]):
     def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
         from seerd.backends.bundle import agent_for
         from seerd.backends.ec2.provider import Ec2Provider
-        from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote, site_of
+        from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 
         settings = replace(kept, hard_end=until)
         spot = settings.market == "spot"
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
-        provider = Ec2Provider(settings, remote, shared=files.path.parent / "dry-places")
-        return site_of(provider, remote, settings.region, provider.prolong)
+        provider = Ec2Provider(settings, remote)
+        return remote.site(provider, provider.machine, settings.region, provider.prolong)
 
     def _check_types(self) -> None:
         if not self.keys.types:

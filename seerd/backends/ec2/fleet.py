@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from seerd.aws import instances
@@ -23,7 +22,7 @@ from seerd.errors import ProviderError
 
 BUSY_S = 0.5
 CALM_S = 5.0
-"""From one call to the next, seconds: `BUSY_S` while a start or an end is awaited, otherwise
+"""From an answer to the next call, seconds: `BUSY_S` while a start or an end is awaited, otherwise
 `CALM_S`. An order calls at once, and so does a broken connection.
 
 An instance is charged from the last call before its start until its end. EC2 dates most ends to
@@ -32,11 +31,7 @@ answer with its end. Every call takes one of the twenty a second that EC2 lets a
 (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html), and is an event of CloudTrail's,
 of which copies cost money (aws.amazon.com/cloudtrail/pricing).
 """
-SLOW_S = 1.0
-"""The pause after a call that failed, and the longest rest because an answer was slow, seconds."""
-# A pause is at least so many times as long as the last answer took: with hundreds of instances EC2
-# or this machine has enough to do.
-RESTS = 2
+FAILED_S = 1.0  # the pause after a call that failed, seconds
 PATIENCE_S = 5.0  # how long one answer is waited for while EC2 is busy, seconds
 # how long EC2 is searched for the instance of an unclear launch, seconds: the watch ends what shows
 # up later
@@ -50,11 +45,9 @@ its trials' last save and its last upload.
 # how long after the hard end EC2's confirmation of an end is still waited for, seconds
 PAST_END_S = 120.0
 
-GATHER_S = 0.05  # how long a call waits for other ends that are wanted at the same moment, seconds
 OF_ALL = AGAIN | {ErrorKind.CREDENTIALS}
 """Refusals that concern the call, whichever instances it names."""
-
-Pending = Mapping[str, asyncio.Future[EndedInstance]]
+GATHER_S = 0.05  # how long a call waits for other ends that are wanted at the same moment, seconds
 
 Result = TypeVar("Result")
 
@@ -75,18 +68,19 @@ class Ec2Fleet:
         self._losses: asyncio.Queue[Loss] = asyncio.Queue()
         self._run = run
         self._cloud = cloud
-        self._endings = Endings(cloud)
+        self._wanted: set[str] = set()  # what the next call is to end
+        self._gathering: asyncio.Task[dict[str, EndedInstance]] | None = None
         self._busy = busy
         self._news = asyncio.Condition()
         self._nudge = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
-        self._strays: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def watch(self) -> None:
         """Start watching; if the watch runs already, make it ask again at once."""
         self._nudge.set()
         if self._watch is None:
-            self._watch = asyncio.create_task(self._keep_watching())
+            self._watch = self._begin(self._keep_watching())
 
     async def loss(self) -> Loss:
         """Wait for the next loss. If a bug has ended the watch, raises its exception."""
@@ -159,10 +153,10 @@ class Ec2Fleet:
         entry = self.register[instance]
         entry.given_back = True
         self._nudge.set()
-        begun = asyncio.get_running_loop().time()
+        begun, failures = asyncio.get_running_loop().time(), 0
         while not entry.ended:
             try:
-                answer = await self._endings.end(instance)
+                answer = await self._ask_end(instance, failures)
             except AwsError as error:
                 await self._judge(entry, error, asyncio.get_running_loop().time() - begun)
             else:
@@ -170,8 +164,7 @@ class Ec2Fleet:
                     break  # already before this call: EC2 says when
                 if answer.now in ENDING:
                     self.register.end(instance, wall(), before=answer.before)
-                    break
-            await self._endings.rest(instance)
+            failures += 1
         await self._notify()
         return entry.span
 
@@ -189,11 +182,61 @@ class Ec2Fleet:
 
     async def close(self) -> None:
         """Stop watching; ends nothing."""
-        tasks = [*self._strays, *([self._watch] if self._watch else [])]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._endings.close()
+
+    async def _ask_end(self, instance: str, failures: int) -> EndedInstance:
+        """Ask for its end: first in one call with all others whose end is wanted now, and if that
+        does not help, in a call of its own.
+        """
+        lane = self._cloud.lanes["terminate_instances"]
+        if failures:
+            await lane.again(failures)
+        else:
+            self._wanted.add(instance)
+            if self._gathering is None:
+                self._gathering = self._begin(self._end_wanted())
+            answers = await asyncio.shield(self._gathering)
+            if instance in answers:
+                return answers[instance]
+            await lane.turn()
+        answers = await instances.end(self._cloud, [instance])
+        if instance not in answers:
+            why = f"TerminateInstances: AWS did not answer for {instance}"
+            raise AwsError(why, ErrorKind.UNCLEAR, "NotAnswered")
+        return answers[instance]
+
+    async def _end_wanted(self) -> dict[str, EndedInstance]:
+        """Make one call for all ends that are wanted when its turn has come, and make it again
+        while EC2 is busy or broken. The result lacks those that need calls of their own: if one
+        cannot be ended, EC2 ends none, or only those of other zones
+        (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html).
+        """
+        lane, failures = self._cloud.lanes["terminate_instances"], 0
+        await asyncio.sleep(GATHER_S)
+        await lane.turn()
+        wanted, self._wanted, self._gathering = sorted(self._wanted), set(), None
+        while True:
+            try:
+                return await instances.end(self._cloud, wanted)
+            except AwsError as error:
+                if len(wanted) > 1 and error.kind not in OF_ALL:
+                    return {}
+                if error.kind not in AGAIN or wall() > self.hard_end:
+                    raise
+            failures += 1
+            await lane.again(failures)
+            wanted = [instance for instance in wanted if not self.register[instance].ended]
+            if not wanted:
+                return {}
+
+    def _begin(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
         """Return if asking again may help, after `for_s` seconds; else raise `ProviderError`."""
@@ -224,10 +267,9 @@ class Ec2Fleet:
         return entry.ended
 
     async def _keep_watching(self) -> None:
-        time = asyncio.get_running_loop().time
         while True:
             self._nudge.clear()
-            asked_at, since = wall(), time()
+            asked_at = wall()
             try:
                 answer = await self.find(patience_s=PATIENCE_S)
             except AwsError as error:
@@ -238,24 +280,16 @@ class Ec2Fleet:
                 for loss in losses:
                     self._losses.put_nowait(loss)
                 for stray in strays:
-                    task = asyncio.create_task(self._end_stray(stray))
-                    self._strays.add(task)
-                    task.add_done_callback(self._strays.discard)
-            took_s = time() - since
+                    self._begin(self._end_stray(stray))
             await self._notify()
-            await self._rest(
-                SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s)
-            )
-
-    async def _rest(self, least_s: float, calm_s: float) -> None:
-        """Wait `least_s` seconds, and up to `calm_s` if no start or end is awaited."""
-        await asyncio.sleep(least_s)
-        if not self.register.restless():
-            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with
-            # what it waits for.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(calm_s - least_s):
-                    await self._nudge.wait()
+            least_s = FAILED_S if self.blind else BUSY_S
+            await asyncio.sleep(least_s)
+            if not self.register.restless():
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together
+                # with what it waits for.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CALM_S - least_s):
+                        await self._nudge.wait()
 
     async def _end_stray(self, instance: str) -> None:
         with contextlib.suppress(ProviderError):  # it stays among the leftovers, which name it
@@ -264,11 +298,6 @@ class Ec2Fleet:
     async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
-
-
-def rest_s(every_s: float, took_s: float) -> float:
-    """Return the pause between calls every `every_s` seconds, of which the last took `took_s`."""
-    return max(every_s - took_s, min(SLOW_S, RESTS * took_s))
 
 
 def joined(spans: Iterable[Span]) -> Span:
@@ -280,107 +309,3 @@ def joined(spans: Iterable[Span]) -> Span:
     return Span(
         min(s.since or 0.0 for s in ran), None if open_ended else max(s.until or 0.0 for s in ran)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Setback:
-    """That an instance could not be ended."""
-
-    failures: int  # how often in a row
-    pause: asyncio.Task[None]  # a task that ends when it may be tried again
-
-
-class Endings:
-    """The terminations of a run: all instances whose end is wanted at one moment are ended by one
-    call. If one of them cannot be ended, EC2 ends none, or only those of other zones
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html). So after a refusal
-    that may concern only one of them each has a call of its own.
-    """
-
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
-        self._pending: dict[str, asyncio.Future[EndedInstance]] = {}
-        self._setbacks: dict[str, Setback] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def end(self, instance: str) -> EndedInstance:
-        """Ask once for its end, in one call with all others whose end is wanted now."""
-        if not self._pending:
-            self._begin(self._send())
-        if instance not in self._pending:
-            self._pending[instance] = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._pending[instance])
-
-    async def rest(self, instance: str) -> None:
-        """Wait until a failed end may be asked for again, with the others of its call."""
-        if instance in self._setbacks:
-            await asyncio.shield(self._setbacks[instance].pause)
-
-    async def close(self) -> None:
-        """Make no more calls."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _send(self) -> None:
-        """Make one call for all ends that are wanted when its turn has come."""
-        await asyncio.sleep(GATHER_S)
-        await self._cloud.lanes["terminate_instances"].turn()
-        pending, self._pending = self._pending, {}
-        await self._ask(pending)
-
-    async def _alone(self, pending: Pending) -> None:
-        await self._cloud.lanes["terminate_instances"].turn()
-        await self._ask(pending)
-
-    async def _ask(self, pending: Pending) -> None:
-        try:
-            answers = await instances.end(self._cloud, list(pending))
-        except AwsError as error:
-            if len(pending) > 1 and error.kind not in OF_ALL:
-                for instance, future in pending.items():
-                    self._begin(self._alone({instance: future}))
-                return
-            self._put_off(pending)
-            _fail(pending.values(), error)
-        except Exception as bug:
-            _fail(pending.values(), bug)
-            raise
-        else:
-            self._hand_on(pending, answers)
-
-    def _hand_on(self, pending: Pending, answers: Mapping[str, EndedInstance]) -> None:
-        ending = {name for name, answer in answers.items() if answer.now in ENDING}
-        self._put_off(name for name in pending if name not in ending)
-        for name, future in pending.items():
-            if name in ending:
-                self._setbacks.pop(name, None)
-            if name in answers:
-                future.set_result(answers[name])
-            else:
-                why = f"TerminateInstances: AWS did not answer for {name}"
-                _fail([future], AwsError(why, ErrorKind.UNCLEAR, "NotAnswered"))
-
-    def _put_off(self, instances: Iterable[str]) -> None:
-        """Make the next try for these wait, for all of them equally long."""
-        names = list(instances)
-        if not names:
-            return
-        setbacks = [self._setbacks[name] for name in names if name in self._setbacks]
-        failures = 1 + max((setback.failures for setback in setbacks), default=0)
-        pause = self._begin(self._cloud.lanes["terminate_instances"].pause(failures))
-        for name in names:
-            self._setbacks[name] = Setback(failures, pause)
-
-    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-def _fail(futures: Iterable[asyncio.Future[EndedInstance]], error: Exception) -> None:
-    for future in futures:
-        future.set_exception(error)
-        future.exception()  # counts as retrieved, even if nobody waits for it any more

@@ -145,7 +145,13 @@ class Flight:
         self._entry = entry = await self._taken_up() or await self._asked()
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
-        await self._addressed(entry)
+        public = settings.address == "public"
+        kind = "public or private" if public else "private"
+        unseen = (
+            f"runs, but EC2 has shown no {kind} address of it for {ADDRESS_S:.0f}s; look whether "
+            "its subnet and network give one (`cluster.address`, `cluster.subnets`)"
+        )
+        await self._until(entry, lambda: entry.shows(public=public), ADDRESS_S, unseen)
         assert entry.span.since is not None
         left_s = settings.boot_s - (wall() - entry.span.since)
         await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))
@@ -197,7 +203,20 @@ class Flight:
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
         """Send the same request until there is an answer; a call is never cancelled."""
-        request = await self._request(candidate)
+        settings, keys = self._context.settings, self._context.keys
+        host, client = keys.host(self._token), keys.client()  # on disk before any request
+        boot = Boot(
+            settings.run,
+            settings.hard_end,
+            host.private,
+            host.public,
+            client.public,
+            root=settings.root,
+            orphan_timeout_s=self._orphan_timeout_s,
+            python=settings.python,
+        )
+        image = self._context.image
+        request = run_instances(settings, self._token, candidate, image, user_data(boot))
         began, failures = wall(), 0
         while True:
             self._call = asyncio.create_task(self._run_instances(request, began))
@@ -217,32 +236,6 @@ class Flight:
         if self._first_asked is not None:  # an earlier process may have asked for this instance
             asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
         return self._context.fleet.register.expect(seen, self._token, asked_at, wall())
-
-    async def _request(self, candidate: Candidate) -> dict[str, Any]:
-        """Make the request, with the instance's host key, which is on disk by now."""
-        settings, keys = self._context.settings, self._context.keys
-        host, client = keys.host(self._token), keys.client()
-        boot = Boot(
-            settings.run,
-            settings.hard_end,
-            host.private,
-            host.public,
-            client.public,
-            root=settings.root,
-            orphan_timeout_s=self._orphan_timeout_s,
-            python=settings.python,
-        )
-        return run_instances(settings, self._token, candidate, self._context.image, user_data(boot))
-
-    async def _addressed(self, entry: RegisterEntry) -> None:
-        """Wait until EC2 shows the address for the daemon and that for the run's instances."""
-        public = self._context.settings.address == "public"
-        kind = "public or private" if public else "private"
-        problem = (
-            f"runs, but EC2 has shown no {kind} address of it for {ADDRESS_S:.0f}s; look whether "
-            "its subnet and network give one (`cluster.address`, `cluster.subnets`)"
-        )
-        await self._until(entry, lambda: entry.shows(public=public), ADDRESS_S, problem)
 
     async def _until(
         self, entry: RegisterEntry, true: Callable[[], bool], for_s: float, problem: str
@@ -293,7 +286,14 @@ class Flight:
                 self._unclear = True
         context = self._context
         if self._unclear:
-            setback = await self._searched(setback)
+            try:
+                await context.fleet.hunt(self._token, wall() + HUNT_S)
+            except AwsError as error:
+                unknown = (
+                    f"what launch {self._token} has brought could not be found out, and may "
+                    f"run until its hard end: {error}"
+                )
+                setback = LaunchError(f"{setback}\n{unknown}", retry=False)
         brought = context.fleet.register.of(self._token)
         for entry in brought:
             await context.remote.forget(entry.instance)
@@ -309,18 +309,6 @@ class Flight:
             until=span.until,
             unknown=setback.unknown,
         )
-
-    async def _searched(self, setback: LaunchError) -> LaunchError:
-        """Register what an unclear answer has brought; return the setback, or what is unknown."""
-        try:
-            await self._context.fleet.hunt(self._token, wall() + HUNT_S)
-        except AwsError as error:
-            unknown = (
-                f"what launch {self._token} has brought could not be found out, and may "
-                f"run until its hard end: {error}"
-            )
-            return LaunchError(f"{setback}\n{unknown}", retry=False)
-        return setback
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from seerd.planner.clouds import boot_limit_s
 from seerd.spec import values as v
 from seerd.spec.keys import BackendKeys, setting
-
-
-def _one_or_more(value: Any) -> Any:
-    return v.list_of(v.text)(value if isinstance(value, list) else [value])
 
 
 @dataclass(frozen=True)
@@ -23,7 +19,9 @@ class Ec2Keys(BackendKeys):
     rented: ClassVar = True
     region: str | None = setting(v.text, default=None)  # None: that of the credentials
     # in order of preference; empty: none is named, and nothing can be rented
-    instance_type: tuple[str, ...] = setting(_one_or_more, default=())
+    instance_type: tuple[str, ...] = setting(
+        lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]), default=()
+    )
     market: Literal["on-demand", "spot"] = setting(
         v.one_of("on-demand", "spot"), default="on-demand"
     )

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from seerd.aws import images, instances, network
 from seerd.aws.cloud import Cloud
@@ -22,7 +21,7 @@ from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, 
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
 from seerd.backends.ec2.register import RegisterEntry, remains
-from seerd.backends.ec2.request import DryPlaces, Ec2Settings, LaunchPlaces, candidates
+from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import LaunchError, ProviderError
@@ -40,14 +39,8 @@ class Ec2Provider(Provider):
     """The EC2 instances of one run: see `base.Provider`."""
 
     def __init__(
-        self,
-        settings: Ec2Settings,
-        remote: InstanceAccess,
-        cloud: Cloud | None = None,
-        shared: Path | None = None,
+        self, settings: Ec2Settings, remote: InstanceAccess, cloud: Cloud | None = None
     ) -> None:
-        """`shared`: a folder of all runs here, for the places that EC2 refused (`DryPlaces`)."""
-        self._dry = DryPlaces(shared, settings.market) if shared else None
         self._settings = settings
         self._remote = remote
         self._cloud = cloud or Cloud(settings.region)
@@ -72,7 +65,7 @@ class Ec2Provider(Provider):
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(places, self._dry),
+            places=LaunchPlaces(places),
         )
 
     def prolong(self, hard_end: float) -> None:
@@ -166,19 +159,18 @@ class Ec2Provider(Provider):
         Only an answer that is older than an accepted end is asked for again, for up to `SETTLE_S`
         seconds.
         """
-        register, time = self._fleet.register, asyncio.get_running_loop().time
-        entries = [register.take_up(seen, wall()) for seen in await self._fleet.find()]
-        with contextlib.suppress(ProviderError):  # what remains is in the result
-            await self._fleet.end_all(
-                entry for entry in entries if not entry.ended and not entry.given_back
-            )
+        time = asyncio.get_running_loop().time
         settled = time() + SETTLE_S
         while True:
-            asked = time()
-            left = await self._fleet.find()
+            asked, left = time(), await self._fleet.find()
+            entries = [self._fleet.register.take_up(seen, wall()) for seen in left]
+            with contextlib.suppress(ProviderError):  # what remains is in the result
+                await self._fleet.end_all(
+                    entry for entry in entries if not entry.ended and not entry.given_back
+                )
             disks = await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
             leftovers = remains(left, disks)
-            runs_on = not register.have_ended(seen.instance for seen in left)
+            runs_on = any(not entry.ended for entry in entries)
             if not leftovers.costing or runs_on or asked > settled:
                 return leftovers
             await asyncio.sleep(1.0)

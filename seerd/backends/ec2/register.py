@@ -122,10 +122,6 @@ class Register:
         """Return the instances that are not known to have ended."""
         return [entry for entry in self._entries.values() if not entry.ended]
 
-    def have_ended(self, instances: Iterable[str]) -> bool:
-        """Return whether all of these have ended, whatever an answer says of them."""
-        return all(name in self and self[name].ended for name in instances)
-
     def restless(self) -> bool:
         """Return whether the start, the addresses or the end of an instance are awaited."""
         return any(

@@ -6,7 +6,6 @@ is the same request with the same ClientToken, and EC2 launches only once
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -19,15 +18,12 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
 from seerd.aws.network import Subnet
-from seerd.clock import wall
 
 TAG_LENGTH = 256
 REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
 """For how long a place that has refused is asked last, seconds. Capacity comes back by the minute,
 a type that is not offered never; a quota may have room again at once.
 """
-MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
-"""Refusals that any run would get, whatever it would pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +85,9 @@ def run_instances(
     }
     if settings.security_groups:
         interface["Groups"] = list(settings.security_groups)
+    kinds = ["instance", "volume", "network-interface"]
+    kinds += ["spot-instances-request"] if settings.market == "spot" else []
+    pairs = [{"Key": key, "Value": value} for key, value in tags(settings, token).items()]
     request = {
         "ClientToken": client_token(settings.run, token, candidate),
         "MinCount": 1,
@@ -105,7 +104,7 @@ def run_instances(
         },
         "BlockDeviceMappings": _disks(settings, image),
         "NetworkInterfaces": [interface],
-        "TagSpecifications": _tagged(settings, token),
+        "TagSpecifications": [{"ResourceType": kind, "Tags": pairs} for kind in kinds],
     }
     if settings.key:
         request["KeyName"] = settings.key
@@ -155,54 +154,13 @@ def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     return disks
 
 
-def _tagged(settings: Ec2Settings, token: str) -> list[dict[str, Any]]:
-    kinds = ["instance", "volume", "network-interface"]
-    kinds += ["spot-instances-request"] if settings.market == "spot" else []
-    pairs = [{"Key": key, "Value": value} for key, value in tags(settings, token).items()]
-    return [{"ResourceType": kind, "Tags": pairs} for kind in kinds]
-
-
-@dataclass(frozen=True, slots=True)
-class DryPlaces:
-    """The places of one market that refused a run of this user lately, as empty files with the time
-    of the last refusal. It is a hint, and there is none if files cannot be read or written.
-    """
-
-    folder: Path  # shared by all runs of this user here
-    market: str  # "on-demand" or "spot", which have capacities of their own
-
-    def refused(self, place: Candidate) -> None:
-        """Note that it has no instance now."""
-        with contextlib.suppress(OSError):
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file(place).touch()
-
-    def gave(self, place: Candidate) -> None:
-        """Note that it has instances again."""
-        with contextlib.suppress(OSError):
-            self._file(place).unlink(missing_ok=True)
-
-    def age_s(self, place: Candidate) -> float | None:
-        """Return the seconds since its last refusal; None if there is none, or it gave since."""
-        with contextlib.suppress(OSError):
-            age_s = wall() - self._file(place).stat().st_mtime
-            return age_s if age_s >= 0.0 else None  # the clock was set since then
-        return None
-
-    def _file(self, place: Candidate) -> Path:
-        # A subnet's id is of one account and region.
-        return self.folder / f"{self.market} {place.type} {place.subnet}"
-
-
 class LaunchPlaces:
     """The places of a run, in order of preference. A refusal answers every launch that had begun by
-    then; later launches, and other runs here, ask there last. Moments are seconds of one clock that
-    nobody sets. `shared`: what all runs here know of the places.
+    then; later launches ask there last. Moments are seconds of one clock that nobody sets.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], shared: DryPlaces | None = None) -> None:
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = tuple(candidates)
-        self._shared = shared
         self._refusals: dict[Candidate, tuple[AwsError, float]] = {}
 
     def next(self, begun: float, now: float) -> Candidate | None:
@@ -223,14 +181,10 @@ class LaunchPlaces:
         for other in alike:
             if other.type == place.type:
                 self._refusals[other] = error, now
-        if self._shared and error.code in MISSING:
-            self._shared.refused(place)
 
     def gave(self, place: Candidate) -> None:
         """Note that it gave an instance."""
         self._refusals.pop(place, None)
-        if self._shared:
-            self._shared.gave(place)
 
     def refusals(self) -> list[tuple[Candidate, AwsError]]:
         """Return EC2's last answers, place by place; an answer about many only once."""
@@ -247,7 +201,4 @@ class LaunchPlaces:
             error, at = self._refusals[place]
             if now - at < REMEMBERED_S.get(error.kind, 0.0):
                 return at
-        age_s = self._shared.age_s(place) if self._shared else None
-        if age_s is None or age_s >= REMEMBERED_S[ErrorKind.CAPACITY]:
-            return -math.inf
-        return now - age_s
+        return -math.inf

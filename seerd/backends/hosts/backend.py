@@ -68,12 +68,13 @@ class HostsBackend(Backend[HostsKeys]):
     def site(kept: tuple[SshHost, ...], files: RunFiles, _until: float, lease_s: float) -> Site:
         from seerd.backends.bundle import agent_for
         from seerd.backends.hosts.provider import HostsProvider
-        from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote, site_of
+        from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 
         gpus, cuda = min(host.gpus for host in kept), all(host.cuda for host in kept)
         options = AgentOptions(files.run, gpus, cuda, lease_s, weight=kept[0].weight)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
-        return site_of(HostsProvider(kept, remote), remote)
+        provider = HostsProvider(kept, remote)
+        return remote.site(provider, provider.machine)
 
 
 BACKEND = HostsBackend

@@ -9,9 +9,9 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncssh
 
@@ -31,6 +31,8 @@ from seerd.units import count
 ASKING_S = 90.0
 CLOCK_S = 60.0
 OLDEST = (3, 9)
+
+T = TypeVar("T")
 
 SCRIPT = """
 import json, os, shutil, subprocess, sys, time
@@ -61,25 +63,43 @@ async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
     asks = is_known and needs_torch(train.launcher, train.source / train.script)
     # no interpreter: none must have torch, or it is unknown before the source arrives
     asked = python if asks else "", by_address(kept).address if kept else ""
-    few = asyncio.Semaphore(AT_ONCE)
-
-    async def look(host: SshHost) -> Finding:
-        async with few:
-            return await _look(host, *asked)
-
-    hosts = await asyncio.gather(*map(look, hosts_of(keys)))
+    hosts = await _each(
+        hosts_of(keys),
+        lambda host, connection: _look(host, connection, *asked),
+        lambda host, why: Finding(f"host {host.name}", "problem", why),
+    )
     return [case.peak(None)[1], *hosts, *await store_findings(kept, train.data, None)]
 
 
-async def _look(host: SshHost, python: str, store: str) -> Finding:
+async def _each(
+    hosts: Sequence[SshHost],
+    ask: Callable[[SshHost, asyncssh.SSHClientConnection], Awaitable[T]],
+    failed: Callable[[SshHost, str], T],
+) -> list[T]:
+    """Connect with every host and ask it; `failed`: the result of one that does not let us in."""
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def one(host: SshHost) -> T:
+        async with few:
+            try:
+                connection = await open_connection(host.machine)
+            except UnreachableError as error:
+                return failed(host, str(error))
+            try:
+                return await ask(host, connection)
+            finally:
+                connection.abort()
+
+    return await asyncio.gather(*map(one, hosts))
+
+
+async def _look(
+    host: SshHost, connection: asyncssh.SSHClientConnection, python: str, store: str
+) -> Finding:
     """Ask a host for what trials need. `python`: the interpreter that must have torch, if any;
     `store`: the directory of the checkpoint store; empty: it is in S3.
     """
     check = f"host {host.name}"
-    try:
-        connection = await open_connection(host.machine)
-    except UnreachableError as error:
-        return Finding(check, "problem", str(error))
     try:
         before = time.time()
         command = shlex.join(["python3", "-", python, store])
@@ -96,15 +116,19 @@ async def _look(host: SshHost, python: str, store: str) -> Finding:
         return Finding(check, "problem", why, "look at its load")
     except (OSError, asyncssh.Error, ValueError, IndexError) as error:
         return Finding(check, "problem", f"it let us in, but cannot be asked: {error}")
-    finally:
-        connection.abort()
 
 
 def _judged(
     host: SshHost, trials: str, store: str, answer: dict[str, Any], before: float
 ) -> Finding:
     """Judge a host by its answer: all that is wrong in one finding, with the worst level."""
-    wrong = [*_of_gpus(host, answer), *_of_torch(host, answer, trials)]
+    wrong = _of_torch(host, answer, trials)
+    code, text = answer["smi"]
+    gpus = sum(line.startswith("GPU ") for line in text.splitlines())
+    if host.cuda and code:
+        wrong.append(f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}")
+    elif host.cuda and gpus < host.gpus:
+        wrong.append(f"{count(gpus, 'GPU')}; the spec says {host.gpus}")
     python = ".".join(map(str, answer["python"]))
     if tuple(answer["python"][:2]) < OLDEST:
         wrong.append(f"its python3 is {python}; the agent needs 3.9")
@@ -121,22 +145,12 @@ def _judged(
     check = f"host {host.name}"
     if wrong:
         return Finding(check, level, "; ".join(wrong))
-    gpus = count(host.gpus, "GPU" if host.cuda else "CPU slot")
+    slots = count(host.gpus, "GPU" if host.cuda else "CPU slot")
     torch = (
         f", torch {answer['torch'][1].split()[0]}" if answer["torch"] and answer["torch"][1] else ""
     )
-    text = f"lets us in; {gpus}, Python {python}{torch}, {free_gib:.0f} GiB free"
+    text = f"lets us in; {slots}, Python {python}{torch}, {free_gib:.0f} GiB free"
     return Finding(check, "ok", text)
-
-
-def _of_gpus(host: SshHost, answer: dict[str, Any]) -> list[str]:
-    if not host.cuda:
-        return []
-    code, text = answer["smi"]
-    if code:
-        return [f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}"]
-    gpus = sum(line.startswith("GPU ") for line in text.splitlines())
-    return [f"{count(gpus, 'GPU')}; the spec says {host.gpus}"] if gpus < host.gpus else []
 
 
 def _of_torch(host: SshHost, answer: dict[str, Any], python: str) -> list[str]:
@@ -154,23 +168,16 @@ def _of_torch(host: SshHost, answer: dict[str, Any], python: str) -> list[str]:
 
 async def gpu_use_of(hosts: Sequence[SshHost]) -> list[GpuUse]:
     """Ask every host which runs have its GPUs. One that cannot be asked has the reason."""
-    packed, few = await asyncio.to_thread(_packed), asyncio.Semaphore(AT_ONCE)
+    packed = await asyncio.to_thread(_packed)
 
-    async def ask(host: SshHost) -> GpuUse:
-        async with few:
-            try:
-                connection = await open_connection(host.machine)
-            except UnreachableError as error:
-                return GpuUse(host.name, why=str(error))
-            try:
-                task = RemoteTask("gpus", "none", PYTHON, {})
-                return GpuUse(host.name, await run_remote_task(connection, task, packed))
-            except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
-                return GpuUse(host.name, why=str(error))
-            finally:
-                connection.abort()
+    async def ask(host: SshHost, connection: asyncssh.SSHClientConnection) -> GpuUse:
+        try:
+            task = RemoteTask("gpus", "none", PYTHON, {})
+            return GpuUse(host.name, await run_remote_task(connection, task, packed))
+        except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
+            return GpuUse(host.name, why=str(error))
 
-    return list(await asyncio.gather(*map(ask, hosts)))
+    return await _each(hosts, ask, lambda host, why: GpuUse(host.name, why=why))
 
 
 def _packed() -> PackedBundle:

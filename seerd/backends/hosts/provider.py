@@ -8,27 +8,23 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Provider, Span
 from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.ssh.remote import Remote, RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import CloudError, LaunchError, ProviderError
+from seerd.spec.values import Host
 
 PATIENCE_S = 15.0
 REST_S = 60.0  # how long a host that failed is left alone, seconds
 
 
 @dataclass(frozen=True, slots=True)
-class SshHost:
+class SshHost(Host):
     """One machine."""
 
-    address: str  # host name or IP address
-    user: str | None  # None: as ~/.ssh/config says, else the user's own name
-    port: int  # of its SSH server
-    gpus: int  # how many CUDA devices (`cuda`) or CPU slots it has
-    cuda: bool  # whether `gpus` counts CUDA devices
     weight: float = 1.0  # the run's share of them beside other runs there
 
     @property
@@ -66,10 +62,17 @@ class HostsProvider(Provider):
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Check that at least one host can be used, without waiting for the others."""
         self._remote.lease_s = lease_s
-        self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
+
+        async def look(name: str) -> str:
+            cause = await self._cause(name)
+            if cause and name not in self._uses:
+                self._rest(name, cause)
+            return cause
+
+        self._looks = {asyncio.ensure_future(look(name)) for name in self._hosts}
         causes: list[str] = []
-        for look in asyncio.as_completed(self._looks):
-            cause = await look
+        for answer in asyncio.as_completed(self._looks):
+            cause = await answer
             if not cause:
                 return
             causes.append(cause)
@@ -189,13 +192,6 @@ class HostsProvider(Provider):
         if token in self._ended:
             raise LaunchError("it was given back before it was ready", retry=False)
 
-    async def _look(self, name: str) -> str:
-        """Return why the host cannot be used, empty if it can; leave it alone then for a while."""
-        cause = await self._cause(name)
-        if cause and name not in self._uses:
-            self._rest(name, cause)
-        return cause
-
     async def _cause(self, name: str) -> str:
         """Return why the host cannot be used; empty if it can."""
         try:
@@ -235,5 +231,4 @@ class HostsProvider(Provider):
 
 def hosts_of(keys: HostsKeys) -> tuple[SshHost, ...]:
     """Return the provider's hosts for those of the spec."""
-    weight = keys.weight
-    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in keys.hosts)
+    return tuple(SshHost(**asdict(host), weight=keys.weight) for host in keys.hosts)

@@ -24,10 +24,10 @@ HERE = "this machine"
 UNBOUNDED = 8  # GPUs where their number is not known: those of the papers' machines
 TORCH_S = 120.0
 TORCH = (
-    "import torch; "
-    "print(torch.__version__, torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+    "import torch; n = torch.cuda.device_count() if torch.cuda.is_available() else 0; "
+    "print(n, 'CUDA devices are seen by torch', torch.__version__)"
 )
-VERSION = "import platform; print(platform.python_version())"
+VERSION = "import platform; print('Python', platform.python_version())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,19 @@ class LocalBackend(Backend[LocalKeys]):
         )
 
     async def examine(self, case: Case) -> list[Finding]:
-        return _examined(case, self.keys)
+        notes, train = Notes([case.peak(None)[1]], cloud=False), case.spec.train
+        machine, wanted = case.machine, self.keys.gpus
+        if devices := machine.cuda_devices:
+            name = f" ({machine.device})" if machine.device else ""
+            level: Level = "problem" if (wanted or 0) > devices else "ok"
+            notes.note("GPUs", level, f"{devices} CUDA devices{name}")
+        else:
+            slots = f"{wanted or machine.cores} CPU slots of {machine.cores} cores"
+            level = "ok" if train.launcher == "command" else "warning"
+            notes.note("GPUs", level, f"no CUDA device: trials run on {slots}")
+        if train.launcher != "command":
+            _python(notes, case.spec, train.python or sys.executable, devices)
+        return notes.lines
 
     async def gpu_use(self) -> list[GpuUse]:
         from seerd.agent.gpu_leases import LeaseFolderError, report
@@ -142,23 +154,6 @@ class LocalBackend(Backend[LocalKeys]):
         return wanted or devices or machine.cores
 
 
-def _examined(case: Case, keys: LocalKeys) -> list[Finding]:
-    """Check the plan's needs, and what trials get: GPUs or CPU slots, and torch if they need it."""
-    notes, machine, train = Notes([case.peak(None)[1]], cloud=False), case.machine, case.spec.train
-    devices = machine.cuda_devices
-    if devices:
-        name = f" ({machine.device})" if machine.device else ""
-        level: Level = "problem" if (keys.gpus or 0) > devices else "ok"
-        notes.note("GPUs", level, f"{devices} CUDA devices{name}")
-    else:
-        slots = f"{keys.gpus or machine.cores} CPU slots of {machine.cores} cores"
-        level = "ok" if train.launcher == "command" else "warning"
-        notes.note("GPUs", level, f"no CUDA device: trials run on {slots}")
-    if train.launcher != "command":
-        _python(notes, case.spec, train.python or sys.executable, devices)
-    return notes.lines
-
-
 def _python(notes: Notes, spec: Spec, python: str, devices: int) -> None:
     """Check the interpreter, and its torch if trials need it."""
     train = spec.train
@@ -184,15 +179,11 @@ def _python(notes: Notes, spec: Spec, python: str, devices: int) -> None:
         last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
         what = "import torch" if torch else "be started"
         notes.problem(check, f"{python} cannot {what}: {last}", todo)
-    elif not torch:
-        notes.ok(check, f"{python} is Python {answer}")
+    elif torch and answer[:1].isdecimal() and int(answer.split()[0]) < devices:
+        todo = "a torch with CUDA that fits the driver is needed"
+        notes.problem(check, f"{python}: {answer}", todo)
     else:
-        version, _, seen = answer.rpartition(" ")
-        found = f"torch {version} of {python} sees {seen} CUDA devices"
-        if seen.isdecimal() and int(seen) < devices:
-            notes.problem(check, found, "a torch with CUDA that fits the driver is needed")
-        else:
-            notes.ok(check, found)
+        notes.ok(check, f"{python}: {answer}")
 
 
 BACKEND = LocalBackend

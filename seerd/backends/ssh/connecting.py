@@ -9,11 +9,14 @@ import errno
 import random
 import re
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncssh
+
+from seerd.errors import ProviderError
 
 TCP_S = 3.0
 """Time for one TCP connection, seconds. A booting machine does not answer at all, and the kernel's
@@ -27,10 +30,6 @@ LEFT_S, DENIED_S = 1.0, 5.0
 locks out a client that does either too often; the penalties are 1 s and 5 s each (sshd_config(5),
 PerSourcePenalties), so at this pace they never add up.
 """
-FREE_S = 7.0
-"""Penalties, in seconds, that need no pause. sshd acts on them from 15 s on (sshd_config(5),
-PerSourcePenalties), so the first few attempts may follow each other quickly.
-"""
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 1.0
 SSH_PORT = 22
@@ -38,6 +37,8 @@ BOOTING = re.compile(
     r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE
 )
 SHOWN = 400
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,9 @@ class RemoteMachine:
         """User, address and port, as a person would write them."""
         user = f"{self.user}@" if self.user else ""
         return f"{user}{self.address}" + (f":{self.port}" if self.port != SSH_PORT else "")
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.place else f"{self.name} ({self.place})"
 
 
 class UnreachableError(Exception):
@@ -193,7 +197,12 @@ def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHK
         )
     port = f"-p {machine.port} " if machine.port != SSH_PORT else ""
     name = f"[{machine.address}]:{machine.port}" if machine.port != SSH_PORT else machine.address
-    if _has_key(machine):
+    try:
+        hosts = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
+        known = bool(hosts.match(machine.address, "", machine.port)[0])
+    except (OSError, ValueError):
+        known = False
+    if known:
         return (
             "host key mismatch: it shows another host key than known_hosts has for "
             f"it ({key}). If it was reinstalled, forget the old one: "
@@ -205,15 +214,6 @@ def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHK
     )
 
 
-def _has_key(machine: RemoteMachine) -> bool:
-    """Return whether known_hosts has any key for this machine."""
-    try:
-        hosts = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
-    except (OSError, ValueError):
-        return False
-    return bool(hosts.match(machine.address, "", machine.port)[0])
-
-
 def _refused_login(machine: RemoteMachine, banner: str) -> str:
     user = f"the user {machine.user}" if machine.user else "this user"
     how = f"the key {machine.key}" if machine.key else "ssh-agent's keys and those in ~/.ssh"
@@ -223,21 +223,21 @@ def _refused_login(machine: RemoteMachine, banner: str) -> str:
     return f"authentication failed for {user} with {how}{f': {banner}' if banner else ''}{hint}"
 
 
-class Patience:
-    """Pauses between attempts, `for_s` seconds in all: random, and each a little longer."""
-
-    def __init__(self, for_s: float) -> None:
-        self._end = asyncio.get_running_loop().time() + for_s
-        self._wait_s = FIRST_WAIT_S
-        self._penalty_s = 0.0
-
-    async def waits(self, penalty_s: float) -> bool:
-        """Pause, or return False if no time is left. `penalty_s`: sshd's for the last attempt."""
-        self._penalty_s += penalty_s
-        least_s = penalty_s if self._penalty_s > FREE_S else 0.0
-        pause_s = max(least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
-        if asyncio.get_running_loop().time() + pause_s > self._end:
-            return False
+async def reach(machine: RemoteMachine, for_s: float, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return what `attempt` returns, which is repeated for up to `for_s` seconds while it raises
+    `UnreachableError`: the pauses are random, and each a little longer. Raises `ProviderError`.
+    """
+    end, wait_s = asyncio.get_running_loop().time() + for_s, FIRST_WAIT_S
+    while True:
+        try:
+            return await attempt()
+        except UnreachableError as error:
+            if error.final:
+                raise ProviderError(f"{machine}: {error}") from error
+            pause_s = max(error.pause_s, wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
+            if asyncio.get_running_loop().time() + pause_s > end:
+                raise ProviderError(
+                    f"{machine} could not be reached over SSH within {for_s:.0f}s: {error}"
+                ) from error
         await asyncio.sleep(pause_s)
-        self._wait_s = min(LONGEST_WAIT_S, self._wait_s * 1.5)
-        return True
+        wait_s = min(LONGEST_WAIT_S, wait_s * 1.5)

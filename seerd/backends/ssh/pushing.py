@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,26 +82,16 @@ class RemoteTask:
     details: dict[str, Any]  # the task's other arguments
 
 
-@dataclass(slots=True)
-class Upload:
-    """The progress of sending a machine the source files that it lacks."""
-
-    sent: int = 0  # bytes
-    size: int = 0  # bytes
-    largest: Path = Path()  # the largest of these files
-
-
 async def run_remote_task(
     connection: asyncssh.SSHClientConnection,
     task: RemoteTask,
     packed: PackedBundle,
-    upload: Upload | None = None,
+    sending: Callable[[int], None] = lambda _: None,
 ) -> Any:
-    """Run the task there and return its result; `upload` is kept up to date. Raises `ProviderError`
-    if the task failed, `UnreachableError` if the machine cannot be used.
+    """Run the task there and return its result. `sending` gets the bytes of source files that are
+    sent now, and 0 when they have been. Raises `ProviderError` if the task failed,
+    `UnreachableError` if the machine cannot be used.
     """
-    upload = upload or Upload()
-    upload.sent = upload.size = 0
     program = await asyncio.to_thread((Path(agent.__file__).parent / "bootstrap.py").read_bytes)
     # Without site (-S), Python starts faster and needs nothing that is installed there. The program
     # comes on standard input: everybody on the machine could read a command line, and shells differ
@@ -115,13 +105,16 @@ async def run_remote_task(
             # A machine that still boots may have ended the command by now; it has printed why.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(program + json.dumps(about).encode() + b"\n")
-            return await _serve(process, packed, task.python, upload)
+            return await _serve(process, packed, task.python, sending)
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
 
 
 async def _serve(
-    process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str, upload: Upload
+    process: asyncssh.SSHClientProcess[bytes],
+    packed: PackedBundle,
+    python: str,
+    sending: Callable[[int], None],
 ) -> Any:
     """Send the files that the task asks for until it is done; return its result."""
     lines = _Lines(process.stdout)
@@ -138,14 +131,12 @@ async def _serve(
         missing = answer.get("missing", [])
         if not all(isinstance(sha256, str) and sha256 in packed.files for sha256 in missing):
             raise ProviderError("it asks for a file that is none of the run's")
-        sizes = {packed.files[sha256]: packed.files[sha256].stat().st_size for sha256 in missing}
-        upload.size += sum(sizes.values())
-        upload.largest = max(sizes, key=sizes.__getitem__, default=upload.largest)
+        sending(sum(packed.files[sha256].stat().st_size for sha256 in missing))
         for sha256 in missing:
             async for chunk in chunks(packed.files[sha256]):
                 process.stdin.write(chunk)
                 await process.stdin.drain()
-                upload.sent += len(chunk)
+        sending(0)
 
 
 @dataclass(slots=True)

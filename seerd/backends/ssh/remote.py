@@ -12,24 +12,24 @@ import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import asyncssh
 
 from seerd.agent.protocol import Expected
 from seerd.backends.backend import FREE_BYTES, GRACE_S, PYTHON, Site
 from seerd.backends.base import Printed, Provider
-from seerd.backends.ssh.connecting import Patience, RemoteMachine, UnreachableError, open_connection
+from seerd.backends.ssh.connecting import RemoteMachine, UnreachableError, open_connection, reach
 from seerd.backends.ssh.pushing import (
     Bundle,
     PackedBundle,
     RemoteTask,
-    Upload,
     pack,
     run_remote_task,
 )
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
+from seerd.units import count
 
 __all__ = ["AgentOptions", "Bundle", "Remote", "RemoteMachine", "TunnelReader"]
 
@@ -82,8 +82,7 @@ class _Link:
     socket: str | None = None  # path of its agent's socket; None if it must be asked for
     shape: list[str] | None = None  # options that say which GPUs it has
     tree: str = ""  # which source it has, as a checksum; empty: not known
-    received: int = 0  # bytes of source files that were sent to it
-    upload: Upload = field(default_factory=Upload)  # how far the present upload of source files is
+    sending: int = 0  # bytes of the source files that are being sent to it
 
     def is_open(self) -> bool:
         return self.connection is not None and not self.connection.is_closed()
@@ -127,8 +126,7 @@ class TunnelWriter:
 class Remote:
     """All machines of a run, `AT_ONCE` of them busy at a time at most; methods raise
     `ProviderError`. `lease_s` is that of `Provider.open`; `jobs` names the jobs that share the run,
-    none if it is one job. As `backend.JobSources` it needs `machine`, which returns how to log in
-    to an instance.
+    none if it is one job.
     """
 
     machine: Callable[[str], RemoteMachine]
@@ -198,7 +196,7 @@ class Remote:
                 return await _tunnel(machine, link)
             except (OSError, asyncssh.Error) as error:
                 raise ProviderError(
-                    f"{_named(machine)}: no way to the agent's socket {link.socket}: {error} "
+                    f"{machine}: no way to the agent's socket {link.socket}: {error} "
                     "(does its sshd_config say AllowStreamLocalForwarding no?)"
                 ) from error
 
@@ -228,7 +226,7 @@ class Remote:
             patience_s = RECONNECT_S if patience_s is None else patience_s
             processes = await self._run_task(machine, link, "left", patience_s)
         if not isinstance(processes, list):
-            raise ProviderError(f"{_named(machine)} did not say what runs there")
+            raise ProviderError(f"{machine} did not say what runs there")
         return [f"{machine.name}: {process}" for process in processes]
 
     async def printed(self, instance: str, after: float) -> Printed | None:
@@ -247,27 +245,17 @@ class Remote:
         except UnreachableError:
             return None
         except (*INVALID, zlib.error) as error:
-            raise ProviderError(
-                f"{_named(machine)} did not say what its trials have printed"
-            ) from error
-
-    def received(self, name: str) -> int:
-        """Return how many bytes of source files this machine has had to be sent so far."""
-        return self._links[name].received if name in self._links else 0
+            raise ProviderError(f"{machine} did not say what its trials have printed") from error
 
     def uploads(self) -> str:
-        """Return how far the upload of source files is, for people; empty if there is none."""
-        uploads = [link.upload for link in self._links.values()]
-        uploads = [upload for upload in uploads if upload.sent < upload.size]
-        if not uploads:
+        """Return what is being sent to machines, for people; empty: nothing."""
+        sizes = [link.sending for link in self._links.values() if link.sending]
+        if not sizes:
             return ""
-        to = "1 machine" if len(uploads) == 1 else f"{len(uploads)} machines"
-        sent, size = sum(up.sent for up in uploads), sum(up.size for up in uploads)
-        largest = uploads[0].largest
         return (
-            f"the source is being sent to {to}: {sent / 1e6:,.0f} of {size / 1e6:,.0f} MB so far. "
-            f"The largest file: {largest.name} ({largest.stat().st_size / 1e6:,.0f} MB); leave out "
-            "what trials do not read with .seerdignore, and fetch what they read with train.data"
+            f"the source is being sent to {count(len(sizes), 'machine')}, {max(sizes) / 1e6:,.0f} "
+            "MB; leave out what trials do not read with .seerdignore, and fetch what they read "
+            "with train.data"
         )
 
     async def forget(self, name: str) -> None:
@@ -288,6 +276,18 @@ class Remote:
             *(connection.wait_closed() for connection in open_ones), return_exceptions=True
         )
 
+    def site(
+        self,
+        provider: Provider,
+        machine: Callable[[str], RemoteMachine],
+        region: str | None = None,
+        prolong: Callable[[float], None] | None = None,
+    ) -> Site:
+        """Return the site of these machines. `machine`: returns how to log in to an instance."""
+        self.machine = machine
+        expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
+        return Site(provider, self.printed, self, expected, region, prolong)
+
     def _link(self, machine: RemoteMachine) -> _Link:
         return self._links.setdefault(machine.name, _Link())
 
@@ -296,11 +296,10 @@ class Remote:
     ) -> None:
         done = await self._run_task(machine, link, "begin", patience_s, packed)
         try:
-            link.socket, received = str(done["socket"]), int(done["received"])
+            link.socket = str(done["socket"])
         except INVALID:
-            raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
+            raise ProviderError(f"{machine} did not say where its agent is") from None
         link.tree = packed.tree
-        link.received += received
 
     async def _run_task(
         self,
@@ -321,25 +320,22 @@ class Remote:
             **more,
         }
         task = RemoteTask(do, self._options.run, self._options.python, details)
-        patience = Patience(reach_s)
-        while True:
-            try:
-                async with self._few:
-                    if link.connection is None or not link.is_open():
-                        link.connection, link.socket = None, None
-                        link.connection = await self.open(machine)
-                    connection = link.connection
-                    return await run_remote_task(connection, task, packed, link.upload)
-            except UnreachableError as error:
-                if error.final:
-                    raise ProviderError(f"{_named(machine)}: {error}") from error
-                if not await patience.waits(error.pause_s):
-                    raise ProviderError(
-                        f"{_named(machine)} could not be reached over SSH within "
-                        f"{reach_s:.0f}s: {error}"
-                    ) from error
-            except ProviderError as error:
-                raise ProviderError(f"{_named(machine)}: {error}") from error
+
+        def sending(size: int) -> None:
+            link.sending = size
+
+        async def attempt() -> Any:
+            sending(0)
+            async with self._few:
+                if link.connection is None or not link.is_open():
+                    link.connection, link.socket = None, None
+                    link.connection = await self.open(machine)
+                try:
+                    return await run_remote_task(link.connection, task, packed, sending)
+                except ProviderError as error:
+                    raise ProviderError(f"{machine}: {error}") from error
+
+        return await reach(machine, reach_s, attempt)
 
     async def _packed(self) -> PackedBundle:
         """Return the bundle, read from disk once for the same jobs."""
@@ -374,26 +370,3 @@ async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, Tu
     assert link.socket is not None
     reader, writer = await link.connection.open_unix_connection(link.socket, encoding=None)
     return TunnelReader(reader, link.connection, machine.place), TunnelWriter(writer)
-
-
-def _named(machine: RemoteMachine) -> str:
-    return machine.name if machine.name == machine.place else f"{machine.name} ({machine.place})"
-
-
-class OverSsh(Provider, Protocol):
-    """A provider whose instances are reached over SSH."""
-
-    def machine(self, instance: str) -> RemoteMachine:
-        """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
-
-
-def site_of(
-    provider: OverSsh,
-    remote: Remote,
-    region: str | None = None,
-    prolong: Callable[[float], None] | None = None,
-) -> Site:
-    """Return the site of machines that are reached over SSH."""
-    remote.machine = provider.machine
-    expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
-    return Site(provider, remote.printed, remote, expected, region, prolong)

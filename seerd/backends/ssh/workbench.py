@@ -4,9 +4,7 @@ come on standard input: everybody on the machine could read a command line.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,14 +15,13 @@ from seerd.backends.ssh.connecting import (
     RemoteMachine,
     UnreachableError,
     open_connection,
+    reach,
 )
 from seerd.backends.ssh.pushing import chunks, output_of
 from seerd.backends.ssh.remote import TunnelReader, TunnelWriter
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
 
-AGAIN_S = 0.5  # least pause between two logins, seconds
-EVERY_S = 10.0
 # The whole program is read before any of it runs: a command in it that reads standard input would
 # otherwise swallow the rest of the program.
 _ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$program\"'"
@@ -39,20 +36,8 @@ class Workbench:
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         """Wait until commands can be run there as root, for up to `patience_s` seconds."""
-        end = asyncio.get_running_loop().time() + patience_s
-        while True:
-            try:
-                self._connections[machine.name] = await _let_in(machine)
-            except UnreachableError as error:
-                pause_s = max(AGAIN_S, error.pause_s)
-                if error.final or asyncio.get_running_loop().time() + pause_s > end:
-                    raise ProviderError(
-                        f"{machine.name} ({machine.place}) could not be worked on over SSH "
-                        f"within {patience_s:.0f}s: {error}"
-                    ) from error
-            else:
-                return
-            await asyncio.sleep(pause_s)
+        connection = await reach(machine, patience_s, lambda: _let_in(machine))
+        self._connections[machine.name] = connection
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """Raise `ProviderError`: a machine that is being installed has no agent."""
@@ -73,19 +58,14 @@ class Workbench:
         except (OSError, asyncssh.Error) as error:
             raise _lost(name, error) from error
 
-    async def send(
-        self, name: str, archive: Path, to: str, sent: Callable[[int], None] = lambda _: None
-    ) -> None:
-        """Unpack a tar file there, as root, into the folder `to`, which is made if missing. `sent`
-        gets each part's bytes.
-        """
+    async def send(self, name: str, archive: Path, to: str) -> None:
+        """Unpack a tar file there, as root, into the folder `to`, which is made if missing."""
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
             async with running(self._connections[name], command) as process:
                 async for chunk in chunks(archive):
                     process.stdin.write(chunk)
                     await process.stdin.drain()
-                    sent(len(chunk))
                 process.stdin.write_eof()
                 ended = await process.wait()
         except (OSError, asyncssh.Error) as error:
@@ -102,37 +82,6 @@ class Workbench:
     async def close(self) -> None:
         for name in list(self._connections):
             await self.forget(name)
-
-
-class Sending:
-    """The progress of an upload: `tell` gets a line every `EVERY_S` seconds."""
-
-    def __init__(
-        self,
-        what: str,
-        size: int,
-        tell: Callable[[str], object],
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._what = what
-        self._size = size
-        self._tell = tell
-        self._now_s = now_s
-        self._sent = 0
-        self._began_s = self._shown_s = now_s()
-
-    def sent(self, count: int) -> None:
-        """Note that so many more bytes were sent."""
-        self._sent += count
-        now = self._now_s()
-        if now - self._shown_s < EVERY_S:
-            return
-        self._shown_s = now
-        left_s = (self._size - self._sent) * (now - self._began_s) / max(1, self._sent)
-        self._tell(
-            f"{self._what}: {self._sent / 1e6:,.0f} of {self._size / 1e6:,.0f} MB sent, "
-            f"about {max(0.0, left_s):.0f}s more"
-        )
 
 
 async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:

@@ -148,12 +148,12 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
             raise who.error
         image = await images.resolve(cloud, cluster.image)
         small_type = SMALL_TYPES.get(image.architecture, SMALL_TYPES["x86_64"])
-        small = await _rental(cloud, home, small_type, len(SMALL), LONGEST_S, image)
+        small = await _rental(cloud, small_type, len(SMALL), LONGEST_S, image)
         with_gpu = None
         if gpu:
             if image.architecture == "arm64":
                 raise UsageError(f"--gpu rents a {GPU_TYPE}, and the image is for arm64")
-            with_gpu = await _rental(cloud, home, GPU_TYPE, 1, LONGEST_GPU_S, image)
+            with_gpu = await _rental(cloud, GPU_TYPE, 1, LONGEST_GPU_S, image)
         region = cloud.region
     rentals = [small, *([with_gpu] if with_gpu else [])]
     return CanaryPlan(
@@ -171,11 +171,11 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
 
 
 async def _rental(
-    cloud: Cloud, home: Home, kind: str, count: int, longest_s: float, image: Image
+    cloud: Cloud, kind: str, count: int, longest_s: float, image: Image
 ) -> CanaryRental:
     """Look up the price. Raises `CloudError` if AWS does not tell it: then there is no cap."""
     try:
-        price = await prices.on_demand(cloud, kind, home.path / "prices")
+        price = await prices.on_demand(cloud, kind)
     except CloudError as error:
         raise CloudError(
             f"nothing was started: what {kind} costs is not known, so nothing can be promised of "

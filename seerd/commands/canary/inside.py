@@ -22,7 +22,7 @@ from seerd.commands.canary.outcome import CheckOutcome, failed, passed, refused,
 from seerd.errors import SeerdError
 from seerd.stores.base import slot_name
 from seerd.stores.s3.address import Address
-from seerd.stores.s3.client import Clients, plain
+from seerd.stores.s3.client import plain
 from seerd.stores.s3.store import S3Store
 from seerd.units import format_duration
 
@@ -228,14 +228,14 @@ async def transfers(fleet: CanaryFleet) -> list[CheckOutcome]:
     tried; then, and if it is cancelled, `clean` is needed once the instance has ended.
     """
     fleet.has_objects = True
-    store, clients = _store(fleet), Clients(fleet.cloud.region)
+    store = _store(fleet)
     try:
         grant = await store.presign(TRIAL, 1, 1, [])
         assert grant is not None
         first, second, third = grant.puts
         parts = await store.parts(Ask(TRIAL, 1, second.name, LARGE))
         with plain(f"nothing can be signed for {fleet.cluster.store}"):
-            client = await clients.of(fleet.cloud.region)
+            client = await fleet.cloud.client("s3")
             late_url = await client.generate_presigned_url(
                 "put_object", Params=_bucket_key(fleet, third.name), ExpiresIn=LIFE_S
             )
@@ -253,15 +253,15 @@ async def transfers(fleet: CanaryFleet) -> list[CheckOutcome]:
         tried = msgspec.json.decode(output, type=dict[str, TransferTry])
         outcomes = [
             await _put(fleet, store, tried["put"]),
-            await _parts(fleet, clients, tried["parts"]),
+            await _parts(fleet, tried["parts"]),
             late(tried["late"]),
-            await _encryption(fleet, clients, tried["put"]),
+            await _encryption(fleet, tried["put"]),
         ]
         await store.keep(TRIAL, [])
         fleet.has_objects = False
         return outcomes
     finally:
-        await asyncio.gather(store.close(), clients.close())
+        await store.close()
 
 
 def _store(fleet: CanaryFleet) -> S3Store:
@@ -292,11 +292,11 @@ async def _put(fleet: CanaryFleet, store: S3Store, tried: TransferTry) -> CheckO
     return passed("PUT", "it was put there, and fetched whole from here", tried.seconds)
 
 
-async def _parts(fleet: CanaryFleet, clients: Clients, tried: TransferTry) -> CheckOutcome:
+async def _parts(fleet: CanaryFleet, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return refused("multipart", "failed", tried.why, tried)
     try:
-        stored = await _stored(fleet, clients, slot_name(1, 2))
+        stored = await _stored(fleet, slot_name(1, 2))
     except SeerdError as error:
         return failed("multipart", f"it was put, and is not there: {error}")
     if (size := stored["ContentLength"]) != LARGE:
@@ -320,11 +320,11 @@ def late(tried: TransferTry) -> CheckOutcome:
     return refused(check, "passed", tried.why, tried)
 
 
-async def _encryption(fleet: CanaryFleet, clients: Clients, tried: TransferTry) -> CheckOutcome:
+async def _encryption(fleet: CanaryFleet, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return unknown("encryption", "nothing could be put")
     try:
-        stored = await _stored(fleet, clients, slot_name(1, 1))
+        stored = await _stored(fleet, slot_name(1, 1))
     except SeerdError as error:
         return unknown("encryption", str(error))
     if not (how := stored.get("ServerSideEncryption")):
@@ -332,10 +332,10 @@ async def _encryption(fleet: CanaryFleet, clients: Clients, tried: TransferTry) 
     return passed("encryption", f"the object is encrypted with {how}")
 
 
-async def _stored(fleet: CanaryFleet, clients: Clients, name: str) -> dict[str, Any]:
+async def _stored(fleet: CanaryFleet, name: str) -> dict[str, Any]:
     """Return what S3 reports of an object. Raises `StoreError`, `CloudError`."""
     with plain(f"{name} cannot be looked at"):
-        client = await clients.of(fleet.cloud.region)
+        client = await fleet.cloud.client("s3")
         head: dict[str, Any] = await client.head_object(**_bucket_key(fleet, name))
         return head
 

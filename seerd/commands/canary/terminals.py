@@ -96,10 +96,10 @@ async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> 
     role = _ROLE.fullmatch(arn)
     request: dict[str, Any] = {"Policy": written(statements), "DurationSeconds": SESSION_S}
     if role is None:
-        answer = await cloud.once("sts", "get_federation_token", Name=SESSION, **request)
+        answer = await cloud.call("sts", "get_federation_token", Name=SESSION, **request)
     else:
         named = f"arn:{partition(cloud.region)}:iam::{role[1]}:role/{role[2]}"
-        answer = await cloud.once(
+        answer = await cloud.call(
             "sts", "assume_role", RoleArn=named, RoleSessionName=SESSION, **request
         )
     return _environment(answer["Credentials"], cloud.region)
@@ -110,7 +110,7 @@ async def sweep(cloud: Cloud, instance: str, home: str) -> list[CheckOutcome]:
     finds this instance. It ends nothing.
     """
     try:
-        answer = await cloud.once("sts", "get_session_token", DurationSeconds=SESSION_S)
+        answer = await cloud.call("sts", "get_session_token", DurationSeconds=SESSION_S)
         fresh, source = _environment(answer["Credentials"], cloud.region), "a session of its own"
     except AwsError:  # credentials of a session cannot; what makes them makes others
         fresh = {"AWS_DEFAULT_REGION": cloud.region}

@@ -13,18 +13,22 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
+from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from seerd.agent.wire import encode
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
+from seerd.aws.identity import date_of
 from seerd.clock import wall
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.stores.base import Trouble, slot_name, stored
 from seerd.stores.s3.address import Address
-from seerd.stores.s3.client import SAYS, Clients, insist, plain
+from seerd.stores.s3.client import near, plain
 
 SLOTS = 3
 LONGEST_S = 7 * 86400
@@ -40,7 +44,7 @@ LARGEST_PART = 5 << 30
 line for the agent.
 """
 BLOCK = 1 << 20
-PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
+PLACE = re.compile(r".*/(\d+-\d+)\.(pt|json)", re.DOTALL)
 
 
 class S3Store:
@@ -53,8 +57,7 @@ class S3Store:
         self._at = Address.parse(address)
         self._run = run
         self._expires = expires
-        self._region = region
-        self._clients = Clients(region)
+        self._cloud = Cloud(region)
 
     @property
     def address(self) -> str:
@@ -68,7 +71,7 @@ class S3Store:
         the bucket, `CloudError` for credentials and permissions.
         """
         with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
-            client = await self._client()
+            client = await self._cloud.client("s3")
             here = client.meta.region_name
             region = (await client.head_bucket(Bucket=self._at.bucket)).get("BucketRegion") or here
             if region != here:
@@ -83,10 +86,8 @@ class S3Store:
 
     async def time(self) -> float | None:
         """Return the time in S3's answers."""
-        from seerd.aws.identity import date_of
-
         with contextlib.suppress(SeerdError), plain(f"{self._at} does not answer"):
-            client = await self._client()
+            client = await self._cloud.client("s3")
             return date_of(await client.head_bucket(Bucket=self._at.bucket))
         return None
 
@@ -107,7 +108,7 @@ class S3Store:
         if part_size > LARGEST_PART:
             return nothing
         with contextlib.suppress(StoreError), plain("a multipart upload cannot begin"):
-            client = await self._client()
+            client = await self._cloud.client("s3")
             where = {"Bucket": self._at.bucket, "Key": self._key(ask.trial, ask.name, "pt")}
             where["UploadId"] = (await client.create_multipart_upload(**where))["UploadId"]
             urls = [
@@ -124,36 +125,53 @@ class S3Store:
         """Delete checkpoints that are older than the newest of `names` and not among them (with no
         names: all), and their unfinished uploads. Newer ones may be on their way just now.
         """
-        newest = max((_number(name) for name in names), default=(math.inf, math.inf))
+        newest = max(map(by_number, names), default=None)
+
+        def is_old(key: str) -> bool:
+            name = match[1] if (match := PLACE.fullmatch(key)) else None
+            if name is None or name in names:
+                return False
+            return newest is None or by_number(name) < newest
+
         with plain(f"old checkpoints of {trial} cannot be removed"):
-            client = await self._client()
+            client = await self._cloud.client("s3")
             where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial) + "/"}
             keys = [row["Key"] async for row in _objects(client, **where)]
-            old = [key for key in keys if _is_older(key, newest, names)]
-            for at in range(0, len(old), 1000):
-                await self._delete(client, sorted(old[at : at + 1000]))
+            old = [key for key in keys if is_old(key)]
+            for suffix in (".json", ".pt"):  # all manifests before the first checkpoint
+                these = [{"Key": key} for key in sorted(old) if key.endswith(suffix)]
+                for at in range(0, len(these), 1000):
+                    delete = {"Objects": these[at : at + 1000], "Quiet": True}
+                    gone = await client.delete_objects(Bucket=self._at.bucket, Delete=delete)
+                    for error in gone.get("Errors", []):
+                        why = f"{error.get('Key')} cannot be removed: {error.get('Code')}"
+                        raise StoreError(why)
             async for page in client.get_paginator("list_multipart_uploads").paginate(**where):
                 for upload in page.get("Uploads", []):
-                    if _is_older(upload["Key"], newest, names):
-                        await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
+                    if is_old(upload["Key"]):
+                        of = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+                        with contextlib.suppress(client.exceptions.NoSuchUpload):
+                            await client.abort_multipart_upload(Bucket=self._at.bucket, **of)
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
         with plain(f"newer checkpoints of {trial} cannot be listed"):
-            client = await self._client()
+            client = await self._cloud.client("s3")
             where = {
                 "Bucket": self._at.bucket,
                 "Prefix": self._at.key(self._run, trial, f"{attempt:04d}-"),
             }
             keys = [row["Key"] async for row in _objects(client, **where)]
-            names = [_name(key) for key in keys if key.endswith(".json")]
-            later = sorted((name for name in names if _number(name) > _number(newest)), key=_number)
+            matches = [match for key in keys if (match := PLACE.fullmatch(key))]
+            names = [match[1] for match in matches if match[2] == "json"]
+            later = [name for name in names if by_number(name) > by_number(newest)]
+            later.sort(key=by_number)
             manifests = [await self._manifest(client, trial, name) for name in later]
             return [manifest for manifest in manifests if manifest is not None]
 
     async def downloads(self, source: str, to: str) -> list[Download]:
         address = Address.parse(source)
         with plain(f"the data at {source} cannot be listed"):
-            client = await self._clients.near(address.bucket)
+            client = await near(self._cloud, address.bucket)
             items = []
             async for row in _objects(client, Bucket=address.bucket, Prefix=address.prefix):
                 if (path := address.path_of(row["Key"], to)) is not None:
@@ -173,7 +191,7 @@ class S3Store:
         await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
         what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
         with plain(what):
-            found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
+            found = await self._download(self._key(trial, name, "pt"), part)
         if found != sha256:
             await asyncio.to_thread(part.unlink)
             raise StoreError(
@@ -185,7 +203,7 @@ class S3Store:
     async def manifest(self, trial: str, name: str) -> Manifest:
         what = f"the manifest of checkpoint {name} of {trial} cannot be read from {self._at}"
         with plain(what):
-            manifest = await self._manifest(await self._client(), trial, name)
+            manifest = await self._manifest(await self._cloud.client("s3"), trial, name)
         if manifest is None:
             raise StoreError(f"{what}: it is damaged", damaged=True)
         return manifest
@@ -194,10 +212,7 @@ class S3Store:
         return f"s3://{self._at.bucket}/{self._key(trial, name, 'pt')}"
 
     async def close(self) -> None:
-        await self._clients.close()
-
-    async def _client(self) -> Any:
-        return await self._clients.of(self._region)
+        await self._cloud.close()
 
     async def _manifest(self, client: Any, trial: str, name: str) -> Manifest | None:
         answer = await client.get_object(Bucket=self._at.bucket, Key=self._key(trial, name, "json"))
@@ -208,7 +223,7 @@ class S3Store:
         return self._at.key(self._run, trial, f"{name}.{suffix}")
 
     async def _slot(self, operation: str, trial: str, name: str) -> Slot:
-        client, bucket = await self._client(), self._at.bucket
+        client, bucket = await self._cloud.client("s3"), self._at.bucket
         keys = [self._key(trial, name, suffix) for suffix in ("pt", "json")]
         urls = [await self._signed(client, operation, Bucket=bucket, Key=key) for key in keys]
         return Slot(name, *urls)
@@ -222,20 +237,9 @@ class S3Store:
         )
         return url
 
-    async def _delete(self, client: Any, keys: list[str]) -> None:
-        """Delete these objects, all manifests before the first checkpoint."""
-        for suffix in (".json", ".pt"):
-            objects = [{"Key": key} for key in keys if key.endswith(suffix)]
-            if objects:
-                gone = await client.delete_objects(
-                    Bucket=self._at.bucket, Delete={"Objects": objects, "Quiet": True}
-                )
-                for error in gone.get("Errors", []):
-                    raise StoreError(f"{error.get('Key')} cannot be removed: {error.get('Code')}")
-
     async def _download(self, key: str, part: Path) -> str:
         """Download an object into this file, flush it to the disk and return its SHA-256."""
-        client = await self._client()
+        client = await self._cloud.client("s3")
         answer = await client.get_object(Bucket=self._at.bucket, Key=key)
         digest = hashlib.sha256()
         file: BinaryIO = await asyncio.to_thread(part.open, "wb")
@@ -248,37 +252,10 @@ class S3Store:
         return digest.hexdigest()
 
 
-def _number(name: str) -> tuple[float, float]:
-    """Return attempt and number in a checkpoint's name. Other names count as older than any."""
-    attempt, _, number = name.partition("-")
-    return (int(attempt), int(number)) if attempt.isdecimal() and number.isdecimal() else (0, 0)
-
-
-def _name(key: str) -> str:
-    return key.rpartition("/")[2].rpartition(".")[0]
-
-
-def _is_older(key: str, newest: tuple[float, float], kept: Sequence[str]) -> bool:
-    """Return whether this is a file of one of the run's checkpoints that is not needed any more."""
-    file = key.rpartition("/")[2]
-    name = _name(key)
-    return PLACE.fullmatch(file) is not None and name not in kept and _number(name) < newest
-
-
 async def _objects(client: Any, **where: str) -> AsyncIterator[dict[str, Any]]:
     async for page in client.get_paginator("list_objects_v2").paginate(**where):
         for row in page.get("Contents", []):
             yield row
-
-
-async def _abort(client: Any, bucket: str, key: str, upload: str) -> None:
-    from botocore.exceptions import ClientError
-
-    try:
-        await client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "NoSuchUpload":
-            raise
 
 
 def _write(file: BinaryIO, digest: Any, block: bytes) -> None:
@@ -286,122 +263,87 @@ def _write(file: BinaryIO, digest: Any, block: bytes) -> None:
     file.write(block)
 
 
+@dataclass(slots=True)
 class _Probe:
-    """Does everything once that a run will do, with an empty object below the prefix; one refusal
-    does not stop the other checks.
-    """
+    """Makes calls as a run will, and records what is refused."""
 
-    def __init__(self, client: Any, at: Address) -> None:
-        self.client = client
-        self.key = at.key(f".seerd-doctor-{secrets.token_hex(4)}")
-        self.where = {"Bucket": at.bucket, "Key": self.key}
-        self.troubles: list[Trouble] = []
+    client: Any
+    troubles: list[Trouble] = field(default_factory=list)
 
-    async def ask(self, action: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make the call and return its answer; None, with a trouble recorded, if it was refused."""
+    async def ask(self, action: str, operation: str, **where: Any) -> Any:
+        """Return the answer; None, with a trouble recorded, if it was refused now or before."""
+        if action in {trouble.action for trouble in self.troubles}:
+            return None
         try:
             with plain(action, CloudError):
-                return await call()
-        except CloudError as error:
-            self.troubles.append(Trouble(str(error), action, str(error).partition(SAYS)[2]))
+                return await getattr(self.client, operation)(**where)
+        except AwsError as error:
+            self.troubles.append(Trouble(str(error), action, error.said))
         except StoreError as error:
             self.troubles.append(Trouble(str(error)))
         return None
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """Return what prevents checkpoints there. Raises `CloudError` without credentials."""
-    at, clients = Address.parse(address), Clients(region)
-    try:
+    """Return what prevents checkpoints there, with an empty object below the prefix, which is
+    removed. Raises `CloudError` without credentials.
+    """
+    at = Address.parse(address)
+    async with Cloud(region) as cloud:
         with plain(f"{at} cannot be the store of checkpoints", CloudError):
-            client = await clients.of(region)
-        probe = _Probe(client, at)
-        await _region(probe, at)
+            probe = _Probe(await cloud.client("s3"))
+        here = probe.client.meta.region_name
+        about = await probe.ask("s3:ListBucket", "head_bucket", Bucket=at.bucket)
+        if (there := (about or {}).get("BucketRegion") or here) != here:
+            why = f"the bucket {at.bucket} is in {there}, the run in {here}"
+            probe.troubles.append(Trouble(f"{why}: every checkpoint would cross regions"))
         if any(not trouble.action for trouble in probe.troubles):
             return probe.troubles
+        key = at.key(f".seerd-doctor-{secrets.token_hex(4)}")
+        where, below = {"Bucket": at.bucket, "Key": key}, {"Bucket": at.bucket, "Prefix": key}
         try:
-            await _one_object(probe)
-            await _listings(probe, at)
-            await _multipart(probe)
+            put = await probe.ask("s3:PutObject", "put_object", **where, Body=b"")
+            got = put and await probe.ask("s3:GetObject", "get_object", **where)
+            if got:
+                got["Body"].close()
+            await probe.ask("s3:ListBucket", "list_objects_v2", **below)
+            await probe.ask("s3:ListBucketMultipartUploads", "list_multipart_uploads", **below)
+            await _multipart(probe, where)
         finally:  # on Ctrl-C, too: the object would stay
-            await probe.ask("s3:DeleteObject", lambda: client.delete_object(**probe.where))
+            await probe.ask("s3:DeleteObject", "delete_object", **where)
         return probe.troubles
-    finally:
-        await clients.close()
+
+
+async def _multipart(probe: _Probe, where: dict[str, str]) -> None:
+    begun = await probe.ask("s3:PutObject", "create_multipart_upload", **where)
+    if begun is None:
+        return
+    part = {**where, "UploadId": begun["UploadId"]}
+    if await probe.ask("s3:AbortMultipartUpload", "abort_multipart_upload", **part) is None:
+        with contextlib.suppress(Exception):  # an open upload would stay and cost
+            sent = await probe.client.upload_part(**part, PartNumber=1, Body=b"")
+            parts = {"Parts": [{"ETag": sent["ETag"], "PartNumber": 1}]}
+            await probe.client.complete_multipart_upload(**part, MultipartUpload=parts)
 
 
 async def check_data(source: str, region: str | None) -> list[Trouble]:
     """Return what prevents reading the data at `s3://bucket/prefix`; empty if all is well."""
-    at, clients = Address.parse(source), Clients(region)
-    try:
-        with plain(f"{at} cannot be read", CloudError):
-            client = await clients.near(at.bucket)
-        probe = _Probe(client, at)
-        page = await probe.ask(
-            "s3:ListBucket", lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix)
-        )
-        if page is None:
-            return probe.troubles
-        keys = [row["Key"] for row in page.get("Contents", ()) if at.path_of(row["Key"], "")]
+    at = Address.parse(source)
+    async with Cloud(region) as cloud:
+        try:
+            with plain(f"{at} cannot be read", CloudError):
+                probe = _Probe(await near(cloud, at.bucket))
+            page = await probe.ask(
+                "s3:ListBucket", "list_objects_v2", Bucket=at.bucket, Prefix=at.prefix
+            )
+            if page is None:
+                return probe.troubles
+            keys = [row["Key"] for row in page.get("Contents", ()) if at.path_of(row["Key"], "")]
+        except AwsError as error:
+            return [Trouble(str(error), "s3:ListBucket", error.said)]
+        except StoreError as error:
+            return [Trouble(str(error))]
         if not keys:  # many that only begin alike may come before
             return [] if page.get("IsTruncated") else [Trouble(f"there is nothing at {at}")]
-        await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=keys[0]))
-    except SeerdError as error:
-        action = "s3:ListBucket" if isinstance(error, CloudError) else ""
-        return [Trouble(str(error), action, str(error).partition(SAYS)[2])]
-    else:
+        await probe.ask("s3:GetObject", "head_object", Bucket=at.bucket, Key=keys[0])
         return probe.troubles
-    finally:
-        await clients.close()
-
-
-async def _region(probe: _Probe, at: Address) -> None:
-    about = await probe.ask("s3:ListBucket", lambda: probe.client.head_bucket(Bucket=at.bucket))
-    here = probe.client.meta.region_name
-    region = about.get("BucketRegion") or here if about else here
-    if region != here:
-        why = f"the bucket {at.bucket} is in {region}, the run in {here}"
-        probe.troubles.append(Trouble(f"{why}: every checkpoint would cross regions"))
-
-
-async def _one_object(probe: _Probe) -> None:
-    put = await probe.ask("s3:PutObject", lambda: probe.client.put_object(**probe.where, Body=b""))
-    if put is None:
-        return
-    got = await probe.ask("s3:GetObject", lambda: probe.client.get_object(**probe.where))
-    if got is not None:
-        async with got["Body"] as body:
-            await body.read()
-
-
-async def _listings(probe: _Probe, at: Address) -> None:
-    where = {"Bucket": at.bucket, "Prefix": probe.key}
-    if "s3:ListBucket" not in {trouble.action for trouble in probe.troubles}:
-        await probe.ask("s3:ListBucket", lambda: probe.client.list_objects_v2(**where))
-    await probe.ask(
-        "s3:ListBucketMultipartUploads", lambda: probe.client.list_multipart_uploads(**where)
-    )
-
-
-async def _multipart(probe: _Probe) -> None:
-    if "s3:PutObject" in {trouble.action for trouble in probe.troubles}:
-        return
-    begun = await probe.ask(
-        "s3:PutObject", lambda: probe.client.create_multipart_upload(**probe.where)
-    )
-    if begun is None:
-        return
-    upload = begun["UploadId"]
-    aborted = await probe.ask(
-        "s3:AbortMultipartUpload",
-        lambda: probe.client.abort_multipart_upload(**probe.where, UploadId=upload),
-    )
-    if aborted is None:
-        with contextlib.suppress(Exception):  # an open upload would stay and cost
-            part = await probe.client.upload_part(
-                **probe.where, UploadId=upload, PartNumber=1, Body=b""
-            )
-            parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
-            await probe.client.complete_multipart_upload(
-                **probe.where, UploadId=upload, MultipartUpload=parts
-            )

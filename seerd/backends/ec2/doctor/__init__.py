@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Sequence
 from pathlib import Path
 
 from seerd.aws import instances
@@ -14,18 +14,10 @@ from seerd.aws.cloud import Cloud, Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import Introduction, introduce, owner_of
 from seerd.aws.instances import RUN, tagged
-from seerd.aws.policy import (
-    NOBODY,
-    NOTHING,
-    SPOT_ROLE,
-    SPOT_SERVICE,
-    Needs,
-    dry_run,
-    has_spot_role,
-)
+from seerd.aws.network import SecurityGroup, Subnet
+from seerd.aws.policy import NOBODY, Needs, dry_run
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.doctor import network, renting
-from seerd.backends.ec2.doctor.network import Ground
 from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import settings_of
@@ -69,7 +61,7 @@ async def examined(case: Case, keys: Ec2Keys) -> list[Finding]:
             _last(notes, who, lifetime)
         store, data = case.spec.cluster.store or "", case.spec.train.data
         in_ec2, in_stores = await asyncio.gather(
-            _rented(AwsNotes(aws=cloud, case=case, keys=keys), owner_of(who.arn)),
+            _in_ec2(AwsNotes(aws=cloud, case=case, keys=keys), owner_of(who.arn)),
             store_findings(store, data, region),
         )
         return notes.lines + in_ec2 + in_stores
@@ -130,41 +122,42 @@ def _last(notes: AwsNotes, who: Introduction, lifetime: Lifetime) -> None:
         notes.ok("credentials", ends)
 
 
-async def _rented(notes: AwsNotes, owner: str) -> list[Finding]:
-    rented = await renting.look(notes)
-    await _permissions(notes, owner, rented, await network.look(notes, rented))
-    return notes.lines
-
-
-async def _permissions(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -> None:
-    """Check the permissions for instances and volumes: each call that a run makes, as a dry run or
-    about nothing, so that EC2 does nothing. `owner`: that of the credentials; empty: not known.
+async def _in_ec2(notes: AwsNotes, owner: str) -> list[Finding]:
+    """Check what would be rented, the network, and the permissions for instances and volumes: each
+    call that a run makes, as a dry run or about nothing, so that EC2 does nothing. `owner`: that of
+    the credentials; empty: not known.
     """
+    rented = await renting.look(notes)
+    subnets, groups = await network.look(notes, rented)
     before = len(notes.lines)
     asked = notes.aws.find_instances(owner or UNKNOWN_OWNER)
     left = await notes.ask("instances", "ec2:DescribeInstances", asked)
     disks = instances.volumes(notes.aws, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
-    await _launch(notes, owner, rented, ground)
-    if notes.keys.market == "spot":
-        await _spot_role(notes)
+    await _launch(notes, owner, rented, subnets, groups)
     live = [instance.id for instance in left or []]
     ends = dry_run(notes.aws, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
-    await _dry(notes, "ec2:TerminateInstances", ends)
-    await _dry(notes, "ec2:DeleteVolume", dry_run(notes.aws, "delete_volume", VolumeId=NOTHING))
+    if (error := await notes.ask("permissions", "ec2:TerminateInstances", ends)) is not None:
+        notes.refused("permissions", "ec2:TerminateInstances", error)
     if not any(line.missing for line in notes.lines[before:]):
-        found = "describing, launching, tagging and terminating instances, deleting volumes"
-        notes.ok("permissions", found)
+        notes.ok("permissions", "describing, launching, tagging and terminating instances")
     if live:
         found = f"{len(live)} of yours are there already"
         notes.warn("instances", found, "seerd sweep --dry-run shows whose they are")
     elif left is not None and owner:
         notes.ok("instances", "none of yours is there")
+    return notes.lines
 
 
-async def _launch(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -> None:
+async def _launch(
+    notes: AwsNotes,
+    owner: str,
+    rented: Rented,
+    subnets: Sequence[Subnet],
+    groups: Sequence[SecurityGroup],
+) -> None:
     """Ask for one instance as a dry run, place by place until a place has the type."""
-    places = [Candidate(k.name, s.subnet, s.zone) for k in rented.types for s in ground.subnets]
+    places = [Candidate(k.name, s.subnet, s.zone) for k in rented.types for s in subnets]
     image = rented.image
     if image is None or not places:
         missing = "a subnet" if rented.types else "a type"
@@ -181,9 +174,8 @@ async def _launch(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -
         hard_end=0.0,
         instance_types=tuple(kind.name for kind in rented.types),
         security_groups=(
-            tuple(group.group for group in ground.groups) if notes.keys.security_groups else ()
+            tuple(group.group for group in groups) if notes.keys.security_groups else ()
         ),
-        key=ground.key,
         max_usd_per_h=notes.keys.price,
     )
     error: AwsError | None = None
@@ -198,28 +190,3 @@ async def _launch(notes: AwsNotes, owner: str, rented: Rented, ground: Ground) -
         return
     found = f"permitted and well-formed for {place}"
     notes.ok("launch", f"{found}; a dry run asks for neither quota nor capacity")
-
-
-async def _spot_role(notes: AwsNotes) -> None:
-    """Look for the role for spot; the first request makes it if it may."""
-    has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(notes.aws), "warning")
-    if has_role:
-        notes.ok("spot role", f"the account has {SPOT_ROLE}")
-    elif has_role is not None:
-        notes.warn(
-            "spot role",
-            f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless these "
-            "credentials may make it",
-            f"once: aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}",
-        )
-
-
-async def _dry(notes: AwsNotes, action: str, asked: Awaitable[AwsError | None]) -> None:
-    """Note a refusal: only a warning for deleting volumes, which `seerd sweep` alone does."""
-    try:
-        error = await asked
-    except AwsError as failed:
-        error = failed
-    if error is not None:
-        level: Level = "warning" if action == "ec2:DeleteVolume" else "problem"
-        notes.refused("permissions", action, error, level)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from seerd.aws import network
 from seerd.aws.errors import AwsError
@@ -21,17 +20,8 @@ AWAY = "203.0.113.1"  # an address elsewhere in the world (RFC 5737)
 EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What exists of the names in the spec."""
-
-    subnets: tuple[Subnet, ...]
-    groups: tuple[SecurityGroup, ...]
-    key: str | None  # the key pair; None: none is named, or it does not exist
-
-
-async def look(notes: AwsNotes, rented: Rented) -> Ground:
-    """Check subnets, zones, security groups and key pair; return those that exist."""
+async def look(notes: AwsNotes, rented: Rented) -> tuple[list[Subnet], list[SecurityGroup]]:
+    """Check subnets, zones and security groups; return the subnets and groups that exist."""
     cluster = notes.keys
     asked = network.subnets(notes.aws, cluster.subnets)
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
@@ -43,7 +33,7 @@ async def look(notes: AwsNotes, rented: Rented) -> Ground:
         notes.lines.append(access(groups, cluster.address, _our_address))
     if groups and rented.types and rented.largest > rented.types[0].gpus:
         notes.lines.append(among(groups, rented.largest))
-    return Ground(tuple(places), tuple(groups), await _key(notes, cluster.key))
+    return places, groups
 
 
 def _subnets(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
@@ -161,15 +151,3 @@ def _our_address(to: str) -> str:
         except OSError:
             return ""
         return str(probe.getsockname()[0])
-
-
-async def _key(notes: AwsNotes, name: str | None) -> str | None:
-    if name is None:
-        return None
-    before = len(notes.lines)
-    asked = network.check_key(notes.aws, name)
-    await notes.ask("key pair", "ec2:DescribeKeyPairs", asked, "warning")
-    if len(notes.lines) > before:
-        return None
-    notes.ok("key pair", f"{name} (for you; seerd makes keys of its own for each run)")
-    return name

@@ -19,7 +19,6 @@ from seerd.backends.ec2.offer import one_size, quote_of
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, denied_action
 from seerd.errors import UsageError
-from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 
 QUOTA = "servicequotas:GetServiceQuota"
 
@@ -104,38 +103,19 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
 
 
 async def _price(notes: AwsNotes) -> float | None:
-    """Note the price of each type; return USD for an hour of the dearest, None if none is known."""
-    given = notes.keys.price
-    if given:
-        notes.ok("price", f"${given:.4g}/h, since the spec says so")
-        return given
-    found: list[float] = []
-    for name in notes.keys.types:
-        try:
-            price = await price_of(notes.keys, name, notes.aws, notes.case.home / "prices")
-        except AwsError as error:
-            found += _brought_along(notes, name, error)
-        else:
-            notes.ok("price", f"{name}: {price}")
-            found.append(price.usd_per_h)
-    return max(found, default=None)
-
-
-def _brought_along(notes: AwsNotes, name: str, error: AwsError) -> list[float]:
-    """Note that AWS has no price, and take that of the bundled table if it has the type."""
-    action = (
-        "ec2:DescribeSpotPriceHistory" if notes.keys.market == "spot" else "pricing:GetProducts"
-    )
-    known = INSTANCE_TYPES.get(name)
-    level: Level = "problem" if known is None else "warning"
-    notes.refused("price", action, error, level)
-    if known is None:
-        todo = 'give the price of an hour: [cluster] price = "$4"'
-        notes.problem("price", f"nobody knows what {name} costs", todo)
-        return []
-    price = f"${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})"
-    notes.warn("price", f"{name}: {price}")
-    return [known.usd_per_h]
+    """Note what an hour of the dearest type costs; return that in USD, None if nobody knows."""
+    is_spot = notes.keys.market == "spot"
+    action = "ec2:DescribeSpotPriceHistory" if is_spot else "pricing:GetProducts"
+    try:
+        price = await price_of(notes.keys, notes.aws)
+    except AwsError as error:
+        notes.refused("price", action, error)
+        return None
+    if price.error is not None:
+        notes.refused("price", action, price.error, "warning")
+    level: Level = "ok" if price.error is None else "warning"
+    notes.note("price", level, f"${price.usd:.4g}/h ({price.source})")
+    return price.usd
 
 
 async def _quota(notes: AwsNotes, kinds: Sequence[Ec2Type], peak: int) -> None:
@@ -143,17 +123,12 @@ async def _quota(notes: AwsNotes, kinds: Sequence[Ec2Type], peak: int) -> None:
     asked = [await quotas.check(notes.aws, kind, notes.keys.market, peak) for kind in kinds]
     together = quotas.together(list(zip(kinds, asked, strict=True)), notes.keys.market, peak)
     some = together.enough is not False
-    for quota in dict.fromkeys(asked):
-        if quota.enough:
-            notes.ok("quota", quota.text)
-        elif quota.enough is not None:
-            notes.note("quota", "warning" if some else "problem", quota.text)
-        elif (denied := denied_action(quota.text, "")) or "do not permit" in quota.text:
-            found = f"not permitted: {denied or QUOTA}; the quota was not checked"
-            finding = Finding("quota", "warning", found, POLICY, (denied or QUOTA,))
-            notes.lines += [finding] if finding not in notes.lines else []
+    for quota in {quota.text: quota for quota in asked}.values():
+        if quota.error is not None:
+            notes.refused("quota", QUOTA, quota.error, "warning")
         else:
-            notes.warn("quota", quota.text)
+            level: Level = "ok" if quota.enough else "warning" if some else "problem"
+            notes.note("quota", level, quota.text)
 
 
 async def _image(notes: AwsNotes, kinds: Sequence[Ec2Type]) -> Image | None:
