@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {
+    "aioboto3",
     "aiohttp",
     "asyncio",
     "asyncssh",
@@ -39,7 +40,7 @@ DAEMON = {"asyncio", "sqlite3"}
 SSH = {*DAEMON, "asyncssh"}
 PLANNING = {"numpy", "sqlite3", "threadpoolctl"}
 SIMULATING = {"multiprocessing", "numpy", "threadpoolctl"}
-AWS = {"aiohttp", "asyncio", "botocore"}
+AWS = {"aioboto3", "aiohttp", "asyncio", "botocore"}
 if find_spec("httpx"):  # which aiobotocore imports where it is installed, and rich with it
     AWS.add("rich")
 POLICIES = ("asha", "hypersched", "halving", "baselines", "seer", "seer_plus", "hyperband")

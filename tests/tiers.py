@@ -41,6 +41,7 @@ FASTEST = (
     "tests/agent/test_output_bounds.py",
     "tests/aws/test_aws_answers.py",
     "tests/aws/test_aws_lanes.py",
+    "tests/aws/test_aws_sessions.py",
     "tests/aws/test_ec2_fleet.py",
     "tests/aws/test_ec2_launches.py",
     "tests/aws/test_ec2_pace.py",

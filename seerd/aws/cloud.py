@@ -16,14 +16,13 @@ import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Self
 
 from aiobotocore.config import AioConfig
-from aiobotocore.session import AioSession
 from botocore.exceptions import NoCredentialsError
 
 from seerd.aws.errors import AGAIN, AwsError, ErrorKind, explained
+from seerd.aws.sessions import session
 
 PATIENCE_S = 60.0
 
@@ -144,7 +143,7 @@ class Cloud:
 
     def __init__(self, region: str | None = None) -> None:
         self._wanted = region
-        self._session: AioSession | None = None
+        self._session: Any = None
         self._clients: dict[tuple[str, str | None], Any] = {}
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -154,7 +153,7 @@ class Cloud:
     @property
     def region(self) -> str:
         """The region of all calls. Raises `AwsError` if none is named anywhere."""
-        region = self._aws().get_config_variable("region")
+        region = self._aws().region_name
         if not region:
             why = "no AWS region is named: set `cluster.region` in the spec, or AWS_DEFAULT_REGION"
             raise AwsError(why, ErrorKind.CREDENTIALS, "NoRegion")
@@ -252,21 +251,16 @@ class Cloud:
             key = service, region
             if key not in self._clients:
                 config = s3_config() if service == "s3" else _CONFIG
-                context = self._aws().create_client(service, region_name=region, config=config)
+                context = self._aws().client(service, region_name=region, config=config)
                 self._clients[key] = await self._stack.enter_async_context(context)
             return self._clients[key]
 
-    def _aws(self) -> AioSession:
+    def _aws(self) -> Any:
         if self._session is None:
             try:
-                made = AioSession()
-                made.set_config_variable(
-                    "region", self._wanted or made.get_config_variable("region")
-                )
-                made.register_component("data_loader", _loader())
+                self._session = session(self._wanted)
             except Exception as error:
                 raise explained(error, "reading the AWS configuration") from error
-            self._session = made
         return self._session
 
 
@@ -283,12 +277,6 @@ def s3_config() -> AioConfig:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-
-
-@cache
-def _loader() -> Any:
-    """Return the reader of botocore's models: one for all sessions, since it keeps them."""
-    return AioSession().get_component("data_loader")
 
 
 def _now() -> float:

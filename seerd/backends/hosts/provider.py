@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Provider, Span
-from seerd.backends.hosts.keys import HostsKeys
+from seerd.backends.hosts.keys import Host, HostsKeys
 from seerd.backends.ssh.remote import Remote, RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import CloudError, LaunchError, ProviderError
-from seerd.spec.values import Host
 
 PATIENCE_S = 15.0
 REST_S = 60.0  # how long a host that failed is left alone, seconds
