@@ -385,7 +385,7 @@ class VirtualCloud(Cloud):
         """The one there is."""
         return "us-east-1"
 
-    async def _client(self, service: str, region: str) -> Any:
+    async def client(self, service: str, region: str | None = None) -> Any:
         return self._client_here
 
 
