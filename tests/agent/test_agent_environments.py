@@ -43,8 +43,9 @@ def wrapper(rig: Rig, kind: str) -> str:
     return "sh enter.sh"
 
 
-@pytest.mark.parametrize("kind", WRAPPERS)
-@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+@pytest.mark.parametrize(
+    ("kind", "launcher"), [("exec", "python"), ("waits", "python"), ("waits", "torchrun")]
+)
 def test_a_command_is_what_trials_start_with(rig: Rig, kind: str, launcher: str) -> None:
     client = rig.ready(rig.job(SEES, python=wrapper(rig, kind), launcher=launcher, env={"A": "b"}))
     client.start("t1", gpus=(0,))

@@ -131,7 +131,7 @@ def test_what_keeps_starting_itself_anew_is_ended(rig, environment):
 
 MANY_RENEWED = """
 until = time.monotonic() + 20
-for _ in range(100):
+for _ in range(40):
     if os.fork() == 0:
         os.setsid()
         while time.monotonic() < until:

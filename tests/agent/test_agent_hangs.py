@@ -42,6 +42,8 @@ too.
 """
 QUIET_S = (10.0, 20.0)
 """The same for one with a rank that hangs."""
+IMPORTED = ["torch._dynamo"]
+"""Beforehand, once: every rank with DDP or an optimizer would import it, for more than a second."""
 
 
 def of(guilty: int, where: str, does: str) -> dict[str, str]:
@@ -63,7 +65,9 @@ def test_when_a_rank_is_killed_the_others_end_and_it_is_named_and_quoted(rig):
         "    trial.report",
         '    if trial.epoch >= 8: __import__("ctypes").CDLL(None).sleep(600)\n    trial.report',
     )
-    client = rig.ready(rig.job(script, launcher="torchrun", env=of(1, "unit", does)))
+    client = rig.ready(
+        rig.job(script, launcher="torchrun", preload=IMPORTED, env=of(1, "unit", does))
+    )
     client.start(gpus=(0, 1, 2))
     said = client.until(Reported, lambda fact: fact.epoch == 8)
     end = client.exit_of()
@@ -81,11 +85,15 @@ def test_ranks_that_hang_are_found_by_their_neighbours_and_one_that_computes_is_
     """Three trials at once. In one a rank works for longer than any that hangs is waited for, and
     its neighbour waits as long.
     """
-    job = rig.job(
-        TRAINS, launcher="torchrun", env=of(1, "step", "exec(os.environ[trial._attempt.trial])")
+    env = of(1, "step", "exec(os.environ[trial._attempt.trial])")
+    job = rig.job(TRAINS, launcher="torchrun", preload=IMPORTED, env=env)
+    # An eighth of a CPU, on any machine: other tests need the cores too.
+    computes = (
+        "until = time.process_time() + 0.002\n"
+        "    while time.process_time() < until: pass\n"
+        "    time.sleep(0.014)"
     )
-    computes = "sum(range(99999)); time.sleep(0.005)"  # other tests need the cores too
-    works = f"end = time.monotonic() + 14\nwhile time.monotonic() < end: {computes}"
+    works = f"end = time.monotonic() + 14\nwhile time.monotonic() < end:\n    {computes}"
     job.env.update(sleeps=SLEEPS, stops="os.kill(os.getpid(), 19)", works=works)
     client = rig.ready(job, gpus=6)
     for number, trial in enumerate(("sleeps", "stops", "works")):

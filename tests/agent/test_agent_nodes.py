@@ -170,8 +170,8 @@ def test_when_one_node_is_killed_the_other_is_ended_by_a_word(pair):
 
 
 def test_a_node_that_waits_in_vain_for_the_other_leaves_when_it_is_told(pair):
-    pair.ready(TRAINS)
-    waiting = pair.clients[1]
+    job = pair.rigs[0].job(TRAINS, launcher="torchrun")
+    waiting = pair.rigs[1].ready(job)  # the other is as good as not there
     waiting.start(node=Node(1, 2, "127.0.0.30", f"127.0.0.4:{free_port('127.0.0.4')}", 2))
     waiting.until(Started)
     waiting.stop(grace_s=PATIENCE_S)
