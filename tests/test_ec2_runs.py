@@ -19,10 +19,18 @@ from typing import Any
 
 import pytest
 
-from bench.testbed.ec2_world import FOUR_GPUS, MEASURED_IN_LIFE, ONE_GPU, Coordinator, Job
+from bench.testbed.ec2_world import (
+    FOUR_GPUS,
+    MEASURED,
+    MEASURED_IN_LIFE,
+    ONE_GPU,
+    Coordinator,
+    Job,
+)
 from bench.testbed.rig import Rig, RigInstance, search
 from bench.testbed.rig.guest import client
 from seerd.backends.ec2.fleet import CALM_S
+from seerd.planning.measured import Measured
 
 WITHIN_S = 3.0
 """How far the ledger may be above the rig's account: EC2 is asked every second or so, and a busy
@@ -37,6 +45,9 @@ LONG = bool(os.environ.get("SEERD_RIG_LONG"))
 """Set by `make rig`: the whole lease of 60 s, starts that take as long as EC2's, and eight ranks on
 two 4-GPU instances, which are more processes than a small machine likes.
 """
+EPOCH_S = 0.4
+"""Of trainer.py: each report costs agent, daemon and rig a call or several."""
+REPORTS_S = {gpus: [EPOCH_S + 0.02, EPOCH_S + 0.03, EPOCH_S + 0.05] for gpus in (1, 2, 4)}
 MEASURED_SOONER = replace(MEASURED_IN_LIFE, pending_s=[5.0, 6.0, 7.0], boot_s=[8.0, 10.0, 12.0])
 """On a rig whose instances start sooner than EC2's, and end as slowly."""
 LEASE_S = 60.0
@@ -71,6 +82,12 @@ def coordinator(rig: Rig, tmp_path: Path) -> Iterator[Coordinator]:
         yield made
 
 
+def write(coordinator: Coordinator, job: Job, measured: Measured = MEASURED) -> None:
+    """The spec of this job, whose reports take `EPOCH_S`."""
+    env = f'SEERD_TEST_EPOCH_S = "{EPOCH_S}"' + (job.env and f", {job.env}")
+    coordinator.write(replace(job, env=env), replace(measured, report_s=REPORTS_S))
+
+
 def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     coordinator: Coordinator,
 ) -> None:
@@ -85,9 +102,9 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
         limits="max_gpus = 12",
         market="spot",
         # done long before the deadline, so that stages can be long enough for a busy machine
-        env='SEERD_TEST_EPOCHS = "200"',
+        env='SEERD_TEST_EPOCHS = "100"',
     )
-    coordinator.write(job)
+    write(coordinator, job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("t0001 trains on", "t0001 report 2:")
     with held(run):
@@ -126,7 +143,7 @@ def test_on_an_ec2_as_slow_as_it_is_rounds_end_with_a_model_and_nothing_left_and
         rig.set_cold(4.0)
     limit_s, measured = (115, MEASURED_IN_LIFE) if LONG else (60, MEASURED_SOONER)
     job = Job(f"{limit_s}s", "12gpu-min", policy='t_min = "6s"', limits="max_gpus = 8")
-    coordinator.write(job, measured)
+    write(coordinator, job, measured)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.ends(run, 0, 180)
     last_billed = max(one.until or math.inf for one in rig.account().values())
@@ -170,12 +187,12 @@ def test_jobs_share_rented_instances_and_each_hands_back_its_model(
     ones.
     """
     rig = coordinator.rig
-    coordinator.write(Job("50s", "12gpu-min", policy='t_min = "5s"'))
+    write(coordinator, Job("50s", "12gpu-min", policy='t_min = "5s"'))
     group = coordinator.project / "group.toml"
     cluster = coordinator.spec.read_text().partition("[cluster]")[2]
     group.write_text(JOBS.format(cluster=cluster))
     run = coordinator.start("run", str(group), "--plain")
-    coordinator.trained(reports=15)
+    coordinator.trained(reports=8)
     bucket = {"Bucket": rig.bucket, "Key": "corpus/words.txt"}
     client(rig, "s3").put_object(**bucket, Body=b"of the third job")
     assert coordinator.json("add", "last", str(third(coordinator)))["job"] == "three"
@@ -198,17 +215,18 @@ def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(
 ) -> None:
     """It is another version that takes the run up; agents of its protocol go on."""
     rig = coordinator.rig
-    coordinator.write(
+    write(
+        coordinator,
         Job(
             "110s",
             "60gpu-min",
             limits="max_gpus = 12",
             policy='name = "seer"\neta = 2\np_max = 4\nt_min = "60s"',
-        )
+        ),
     )
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says(": ready with ", times=3)
-    coordinator.trained(reports=30)
+    coordinator.trained(reports=15)
     run.kill()
     run.wait()
     before = coordinator.json("show", "last")
@@ -256,7 +274,7 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(
         env='SEERD_TEST_GUILTY = "1"',
         kind=FOUR_GPUS if LONG else ONE_GPU,
     )
-    coordinator.write(job)
+    write(coordinator, job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     words = f"RuntimeError: rank 1 of {8 if LONG else 2} has had enough"
     coordinator.says("ended with exit status 1 (rank 1 on i-", words)
@@ -276,12 +294,11 @@ def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(
     coordinator: Coordinator,
 ) -> None:
     rig = coordinator.rig
-    coordinator.write(
-        Job("5m" if LONG else "40s", "200gpu-min" if LONG else "12gpu-min", limits="max_gpus = 8")
-    )
+    limits_of_time = ("5m", "200gpu-min") if LONG else ("40s", "12gpu-min")
+    write(coordinator, Job(*limits_of_time, limits="max_gpus = 8"))
     began = time.time()
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.trained(reports=30)
+    coordinator.trained(reports=15)
     run.kill()
     run.wait()
     alone = {one.id for one in rig.instances()}
@@ -311,7 +328,7 @@ def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(
     rig.throttle("ec2:*", rate=0.3)
     rig.fail("ec2:*", "InternalError", times=None, rate=0.1)
     rig.throttle("s3:*", rate=0.2)
-    coordinator.write(Job("80s", "40gpu-min", limits="max_gpus = 8"))
+    write(coordinator, Job("80s", "40gpu-min", limits="max_gpus = 8"))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.until(lambda: len(coordinator.live()) == 2, "launched")
     few, full = (one.id for one in coordinator.live())
@@ -338,7 +355,7 @@ def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(
     rig = coordinator.rig
     for zone in rig.subnets:
         rig.set_capacity(FOUR_GPUS, zone, 0)
-    coordinator.write(Job("40s", "12gpu-min", limits="max_gpus = 4"))
+    write(coordinator, Job("40s", "12gpu-min", limits="max_gpus = 4"))
     coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
     lines = coordinator.lines()
     assert all(zone in lines for zone in rig.subnets)
@@ -357,7 +374,7 @@ def test_ctrl_c_leaves_nothing_while_instances_boot_and_twice_while_trials_are_d
 ) -> None:
     rig = coordinator.rig
     rig.set_boot(boot_s=30.0)
-    coordinator.write(Job("60s", "20gpu-min", limits="max_gpus = 8", env='SEERD_TEST_DEAF = "1"'))
+    write(coordinator, Job("60s", "20gpu-min", limits="max_gpus = 8", env='SEERD_TEST_DEAF = "1"'))
     booting = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.until(lambda: len(coordinator.live()) == 2, "launched")
     coordinator.interrupt(booting)
