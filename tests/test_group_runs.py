@@ -17,7 +17,7 @@ metric = {{ name = "{metric}", mode = "{mode}" }}
 [train]
 script = "./trainer.py"
 launcher = "command"
-env = {{ SEERD_TEST_EPOCH_S = "0.2", SEERD_TEST_METRIC = "{metric}" }}
+env = {{ SEERD_TEST_EPOCH_S = "0.4", SEERD_TEST_METRIC = "{metric}" }}
 [space]
 lr = {{ low = 0.0, high = 1.0 }}
 """

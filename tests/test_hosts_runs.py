@@ -120,7 +120,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(
     )
     enough = [word for one in ends for word in ("--set", one)]
     run = seerd(tmp_path, "run", spec(tmp_path, server), *limits, *enough, "--json")
-    until(lambda: agents(server.home) and reports(tmp_path) > 6, 60)
+    until(lambda: saved(server) > 6, 60)
     run.send_signal(signal.SIGKILL)
     run.communicate()
     assert agents(server.home), "the machine goes on by itself"
@@ -177,10 +177,12 @@ def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> 
     with_torchrun = f'python = "{sys.executable}"'
     path.write_text(path.read_text().replace('launcher = "command"', with_torchrun))
     limits = ("--deadline", "3m", "--budget", "12gpu-min", "--set", "policy.t_min=60s")
-    enough = ("--set", "metric.target=0.4")
+    # One trial, which is good enough whatever its rate is; nothing is forked later.
+    one = ("policy.name='random'", "policy.trials=1", "train.preload=false", "metric.target=0.2")
+    enough = [word for key in one for word in ("--set", key)]
     told = ended(seerd(tmp_path, "run", path, *limits, *enough, "--json"))
     assert told["status"] == "target"
-    assert told["best"]["metric"] >= 0.4
+    assert told["best"]["metric"] >= 0.2
     assert Path(told["best"]["checkpoint"]).is_file()
     logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate(timeout=60)[0]
     assert "training from 0" in logs
