@@ -14,7 +14,7 @@ from tests.test_report import kept
 NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
 ASKED = 'deadline="2m", budget="8gpu-min"'
 SMALL = (
-    'deadline="50s", budget="2gpu-min", set={"policy.t_min": "4s", "cluster.gpus": 1, '
+    'deadline="2m", budget="2gpu-min", set={"policy.t_min": "4s", "cluster.gpus": 1, '
     '"train.launcher": "python", "metric.target": 0.5, "policy.start": [{"lr": 0.003, '
     '"momentum": 0.9, "width": 64, "dropout": 0.0, "optimizer": "adam"}]}'
 )
