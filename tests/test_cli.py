@@ -479,7 +479,6 @@ def test_plan_gives_the_paper_s_example(seerd: Seerd) -> None:
     bound = seerd.json("plan", str(seerd.spec), *limits)
     assert max(stage["gpus"] for stage in bound["stages"]) <= 8
     assert bound["adjusted"]
-    assert "GPUs +" in seerd("plan", str(seerd.spec), *limits)
 
 
 def test_help_is_instant() -> None:

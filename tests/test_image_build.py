@@ -313,7 +313,7 @@ def test_ctrl_c_while_the_image_is_pending_leaves_no_image(
     rig: Rig, project: Callable[..., list[str]]
 ) -> None:
     rig.set_imaging(600.0)
-    process = begin(rig, project('launcher = "command"'), "is pending; snapshot")
+    process = begin(rig, project('launcher = "command"'), "is pending")
     process.send_signal(signal.SIGINT)
     _, wrong = process.communicate(timeout=60)
     assert process.returncode == 130

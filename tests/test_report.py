@@ -420,7 +420,7 @@ def test_runs_that_want_the_opposite_are_not_compared(tmp_path: Path) -> None:
     folders = [kept(tmp_path)]
     (tmp_path / "other").mkdir()
     folders.append(kept(tmp_path / "other", mode="min"))
-    with pytest.raises(UsageError, match="more acc<&> is better, in others less"):
+    with pytest.raises(UsageError, match=r"different metrics: acc<&> \(max\), acc<&> \(min\)"):
         report(folders, ReportOptions(tmp_path / "x.html"))
 
 

@@ -45,8 +45,9 @@ def another_version() -> None:
     seerd.planner.rungs.Rung.among_the_best = lambda rung, place, eta: True  # type: ignore[method-assign]
     seerd.core.placement._neighbours = lambda free, count: tuple(sorted(free)[-count:])
     bundle = seerd.backends.bundle
-    modules = bundle._modules
-    bundle._modules = lambda: {name: other(source, own) for name, source in modules().items()}
+    add, compiled = bundle._add, bundle._compiled
+    bundle._add = lambda to, name, content: add(to, name, other(content, own))
+    bundle._compiled = lambda source, name: compiled(other(source, own), name)
 
 
 def other(source: bytes, own: int) -> bytes:

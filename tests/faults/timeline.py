@@ -13,7 +13,7 @@ import inspect
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any
 
 from seerd import clock
@@ -230,6 +230,7 @@ def surroundings(wall: Callable[[], float], steady: Callable[[], float]) -> Iter
     reading can be forgotten.
     """
     real = time.time, time.monotonic, time.clock_gettime, clock.began_at, signal.getsignal
+    taken_up, clock._zero = clock._zero, ContextVar("zero")  # a command of an earlier test's
     time.time, time.monotonic = wall, steady
     time.clock_gettime = lambda which: steady()
     clock.began_at = EPOCH
@@ -238,3 +239,4 @@ def surroundings(wall: Callable[[], float], steady: Callable[[], float]) -> Iter
         yield
     finally:
         time.time, time.monotonic, time.clock_gettime, clock.began_at, signal.getsignal = real
+        clock._zero = taken_up
