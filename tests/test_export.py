@@ -149,7 +149,7 @@ def once(pairs: list[tuple[int, float]]) -> dict[int, float]:
 
 def from_tensorboard(where: str, state: State) -> dict[str, dict[int, float]]:
     found = {}
-    for path in (Path(where) / state.facts.run).iterdir():
+    for path in (Path(where) / state.facts.run).glob("*"):  # nothing, before it is there
         read = EventAccumulator(str(path), size_guidance={"scalars": 0})
         read.Reload()
         tags = read.Tags()["scalars"]

@@ -165,8 +165,9 @@ class _SourceCopy:
             here = os.path.dirname(os.path.join(self.root, name))  # noqa: PTH118, PTH120
             self._links.append((name, at if is_out else os.path.relpath(at, here)))
         elif not is_folder:
-            self._files.append(SourceFile(name, at, about.st_size))
-            self._size += about.st_size
+            size = min(about.st_size, about.st_blocks * 512)  # holes take no room
+            self._files.append(SourceFile(name, at, size))
+            self._size += size
         elif (about.st_dev, about.st_ino) in above:
             self._circles.append(name)
         else:

@@ -38,6 +38,7 @@ class Control:
     def settle(self) -> None:
         """An image, a security group and a bucket, as a person's account has them."""
         ec2 = self.cloud.moto.ec2
+        ec2.register_image(name="arm-ubuntu-22.04").architecture = "arm64"
         image = ec2.register_image(name="gpu-ubuntu-22.04", description="The rig's image")
         image.root_device_type, image.root_device_name = "ebs", "/dev/sda1"
         group = ec2.create_security_group(
