@@ -38,9 +38,11 @@ class Control:
     def settle(self) -> None:
         """An image, a security group and a bucket, as a person's account has them."""
         ec2 = self.cloud.moto.ec2
-        ec2.register_image(name="arm-ubuntu-22.04").architecture = "arm64"
+        other = ec2.register_image(name="arm-ubuntu-22.04")
+        other.architecture = "arm64"
         image = ec2.register_image(name="gpu-ubuntu-22.04", description="The rig's image")
-        image.root_device_type, image.root_device_name = "ebs", "/dev/sda1"
+        for made in (other, image):
+            made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
         group = ec2.create_security_group(
             "seerd-rig", "ssh from the coordinator, everything among instances"
         )
