@@ -161,6 +161,14 @@ def test_an_image_by_its_parameter_and_spot(ill: OnRig) -> None:
     findings = ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot")
     assert problems(findings) == []
     assert "AWS spot history" in of(findings, "price").found
+    role = of(findings, "spot role")
+    assert role.level == "warning"
+    assert "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com" in role.todo
+    guest.client(ill.rig, "iam").create_role(
+        RoleName="AWSServiceRoleForEC2Spot", AssumeRolePolicyDocument="{}"
+    )
+    findings = ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot")
+    assert of(findings, "spot role").level == "ok"
     launch = of(findings, "launch")
     assert "neither quota nor capacity" in launch.found
     assert "would launch" not in launch.found
@@ -235,7 +243,10 @@ def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> N
     assert "no instance type g4dn.99xlarge" in of(findings, "types").found
     assert "no such bucket" in of(findings, "store").found
     assert exit_code(findings) in (2, 5)
-    assert "no such key pair" in of(ill.see(key="nobodys"), "launch").found
+    key = of(ill.see(key="nobodys"), "launch")
+    assert key.level == "problem"
+    assert "no such key pair in this region; check `cluster.key`" in key.found
+    assert "nobodys" in key.found
 
 
 def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:

@@ -98,6 +98,7 @@ InvalidInstanceID.NotFound = EC2 does not know this instance
 InvalidVolume.NotFound = EC2 does not know this volume
 ParameterNotFound = there is no such parameter in this region; check `cluster.image`
 NoSuchResourceException = AWS knows no such quota
+NoSuchEntity = the account has no such role
 NoSuchKey = there is no such object in the bucket
 404 = there is no such bucket, or nothing of this name in it; make it, or name another
 [spent]

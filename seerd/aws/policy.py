@@ -18,6 +18,11 @@ NOBODY = "i-00000000000000000"
 allows this one by name, so that asking about it shows whether the policy is in force.
 """
 
+SPOT_SERVICE, SPOT_ROLE = "spot.amazonaws.com", "AWSServiceRoleForEC2Spot"
+"""The role for spot instances, which an account has from its first spot request on
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html).
+"""
+
 Statement = dict[str, Any]
 
 
@@ -46,6 +51,10 @@ def policy(needs: Needs) -> dict[str, Any]:
         *_storing(needs),
         _encrypted(needs),
     ]
+    if needs.spot:  # doctor looks for the role of an account's first spot request
+        role = f"{needs.account}:role/aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}"
+        arn = f"arn:{partition(needs.region)}:iam::{role}"
+        statements.append(_allow("SpotRole", ["iam:GetRole"], arn))
     return {"Version": "2012-10-17", "Statement": statements}
 
 
@@ -170,6 +179,17 @@ def _allow(
 ) -> Statement:
     statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
     return statement | ({"Condition": condition} if condition else {})
+
+
+async def has_spot_role(cloud: Cloud) -> bool:
+    """Return whether the account has the role for spot instances. Raises `AwsError`."""
+    try:
+        await cloud.ask("iam", "get_role", patience_s=15.0, RoleName=SPOT_ROLE)
+    except AwsError as error:
+        if error.kind is ErrorKind.GONE:
+            return False
+        raise
+    return True
 
 
 async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | None:

@@ -453,12 +453,14 @@ def test_types_have_the_zones_that_offer_them() -> None:
     [
         lambda cloud: network.groups(cloud, [], "v"),
         lambda cloud: network.offers(cloud, ["p3"]),
+        policy.has_spot_role,
     ],
 )
 def test_checks_have_patience_for_a_quarter_of_a_minute(work: Any) -> None:
     cloud, script = cloud_of(
         describe_security_groups=BUSY,
         describe_instance_type_offerings=BUSY,
+        get_role=BUSY,
     )
     played(raised(work(cloud)))
     assert script.times[-2] <= 15.0 < script.times[-1]
@@ -596,6 +598,16 @@ def test_the_permission_that_a_refusal_names_is_the_one_that_is_lacking() -> Non
     text = "You are not authorized to perform: ec2:CreateTags on resource: x"
     assert denied_action(text, "ec2:RunInstances") == "ec2:CreateTags"
     assert denied_action("no", "ec2:RunInstances") == "ec2:RunInstances"
+
+
+def test_whether_the_account_has_the_role_for_spot() -> None:
+    cloud, script = cloud_of(get_role=[{}, refusal("NoSuchEntity", 404), DENIED])
+    assert played(policy.has_spot_role(cloud))[0] is True
+    assert played(policy.has_spot_role(cloud))[0] is False
+    error, _ = played(raised(policy.has_spot_role(cloud)))
+    assert isinstance(error, AwsError)
+    assert error.kind is ErrorKind.DENIED
+    assert script.calls == [("get_role", {"RoleName": "AWSServiceRoleForEC2Spot"})] * 3
 
 
 def test_a_dry_run_says_why_a_call_would_be_refused() -> None:

@@ -15,7 +15,14 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import Introduction, introduce, owner_of
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.network import SecurityGroup, Subnet
-from seerd.aws.policy import NOBODY, Needs, dry_run
+from seerd.aws.policy import (
+    NOBODY,
+    SPOT_ROLE,
+    SPOT_SERVICE,
+    Needs,
+    dry_run,
+    has_spot_role,
+)
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.doctor import network, renting
 from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
@@ -135,6 +142,8 @@ async def _in_ec2(notes: AwsNotes, owner: str) -> list[Finding]:
     disks = instances.volumes(notes.aws, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, owner, rented, subnets, groups)
+    if notes.keys.market == "spot":
+        await _spot_role(notes)
     live = [instance.id for instance in left or []]
     ends = dry_run(notes.aws, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
     if (error := await notes.ask("permissions", "ec2:TerminateInstances", ends)) is not None:
@@ -190,3 +199,17 @@ async def _launch(
         return
     found = f"permitted and well-formed for {place}"
     notes.ok("launch", f"{found}; a dry run asks for neither quota nor capacity")
+
+
+async def _spot_role(notes: AwsNotes) -> None:
+    """Look for the role for spot; an account's first spot request makes it if it may."""
+    has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(notes.aws), "warning")
+    if has_role:
+        notes.ok("spot role", f"the account has {SPOT_ROLE}")
+    elif has_role is not None:
+        notes.warn(
+            "spot role",
+            f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless these "
+            "credentials may make it",
+            f"once: aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}",
+        )
