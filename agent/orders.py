@@ -230,9 +230,11 @@ class Orders:
             self._shared.look()
         for attempt in self._attempts.values():
             attempt.look()
+        self._learn()
+
+    def _learn(self) -> None:
         for name, files in list(self._learning.items()):
-            written = next(filter(Path.exists, files), None)
-            if written is not None:
+            if written := next(filter(Path.exists, files), None):
                 del self._learning[name]
                 self._beside(self._warm[name].learn(written))
 
@@ -309,10 +311,8 @@ class Orders:
             await check_torch(order.expected, self._here.machine, ready, free)
 
     def _warm_up(self, job: Job) -> None:
-        plan = None
-        if can_fork():
-            places, outside = self._here.places("", 0), dict(os.environ)
-            plan = warm_plan(job, places, self._here.cuda, outside)
+        places, outside = self._here.places("", 0), dict(os.environ)
+        plan = warm_plan(job, places, self._here.cuda, outside) if can_fork() else None
         self._beside(self._warm_of(job).ready(plan))
 
     def _warm_of(self, job: Job) -> WarmStarts:
@@ -355,6 +355,7 @@ class Orders:
         )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
+        self._learn()  # in time for this start
         learns = self._warm_of(job).learns
         if learns:  # until it is known of one attempt, each reports what it has imported
             self._learning.setdefault(job.id, []).append(places.modules)
