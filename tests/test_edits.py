@@ -11,9 +11,10 @@ import pytest
 from seerd.agent.workplace import SMALL, lay_out
 from seerd.commands import beginning, run
 from seerd.errors import UsageError
-from seerd.runs import clusters, edits
-from seerd.runs.edits import MOST_BYTES
+from seerd.runs import clusters
 from seerd.runs.runs import copy_job
+from seerd.shell import edits
+from seerd.shell.edits import MOST_BYTES
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.source_copy import CopyTerms
 from seerd.spec.experiment import load

@@ -17,8 +17,9 @@ from seerd.commands.common import say
 from seerd.commands.exporting import exporting
 from seerd.commands.report import RunReader
 from seerd.core.events import StopAsked
-from seerd.runs import edits, runs
+from seerd.runs import runs
 from seerd.runs.runs import Ended
+from seerd.shell import edits
 from seerd.shell.daemon import ENDING_SIGNALS, Watcher
 from seerd.shell.home import RunFolder, takes_signals
 from seerd.shell.inbox import Inbox

@@ -38,10 +38,11 @@ from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planner.parameter import Config, Value, plain
 from seerd.planner.space import NoConfigurationError, Space, why_not
 from seerd.planning.facts import job_facts, planned_job
-from seerd.runs import edits, reading, runs, wiring
+from seerd.runs import reading, runs, wiring
+from seerd.shell import edits
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Request
-from seerd.shell.source_copy import CopyTerms, outputs
+from seerd.shell.source_copy import CopyTerms
 from seerd.spec import values as spec_values
 from seerd.spec.doubts import doubts
 from seerd.spec.experiment import JOB, job_of, require_report
@@ -289,8 +290,7 @@ def _add_job(folder: RunFolder, spec: Path, new: NewJob) -> str:
     try:
         wiring.keep_added(folder, request.starts, job.train.data)
         elsewhere = by_name(wiring.load(folder).kind).elsewhere
-        runs.copy_job(folder, job, CopyTerms(say, elsewhere=elsewhere))
-        own = outputs(folder.source / job.id, job.train.script)
+        own = runs.copy_job(folder, job, CopyTerms(say, elsewhere=elsewhere))
         starts = dataclasses.replace(request.starts, own=own)
         request = msgspec.structs.replace(request, starts=starts)
         wiring.keep_added(folder, starts, job.train.data)

@@ -113,7 +113,8 @@ def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
     the exit code, `SeerdError` if it cannot go on.
     """
     from seerd.commands import on_end
-    from seerd.runs import edits, runs
+    from seerd.runs import runs
+    from seerd.shell import edits
 
     if up_to is not None:
         runs.cut(folder, up_to)

@@ -17,7 +17,7 @@ import msgspec
 from seerd.errors import UsageError
 from seerd.planner.fitting import latency
 from seerd.planner.profile import CloudProfile, Latency, Profile
-from seerd.planning import files
+from seerd.shell import files
 from seerd.spec.spec import Spec
 
 VERSION = 1

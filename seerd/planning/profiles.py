@@ -20,8 +20,8 @@ from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile, Scaling
-from seerd.planning import files
 from seerd.planning.cloud_times import applied
+from seerd.shell import files
 from seerd.spec.spec import Spec
 from seerd.units import count
 

@@ -26,13 +26,14 @@ from seerd.core.metrics import incumbent
 from seerd.core.rules import closing_s, shortest_s
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.runs import clusters, edits, unstored, wiring
+from seerd.runs import clusters, unstored, wiring
 from seerd.runs.reading import replay
+from seerd.shell import edits
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.source_copy import CopyTerms, Say, copy_source
+from seerd.shell.source_copy import CopyTerms, Say, copy_source, outputs
 from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
@@ -78,7 +79,8 @@ def create(
     """
     _raise_files()
     folder = home.new(experiment.name)
-    try:
+    with contextlib.ExitStack() as failing:
+        failing.callback(_discard, folder)
         deadline_s = facts.problem.limits.deadline_s
         left_s = origin + deadline_s - closing_s(deadline_s, 0.0, facts.cluster) - wall()
         # most of it is for training, and a trial must have the time to start
@@ -86,16 +88,18 @@ def create(
         ends = time.monotonic() + max(COPY_S, copy_s)
         folder.spec.write_text(experiment.text)
         elsewhere = clusters.of(experiment).elsewhere
-        for job in experiment.jobs:
+        own = [
             copy_job(folder, job, CopyTerms(say, ends - time.monotonic(), deadline_s, elsewhere))
+            for job in experiment.jobs
+        ]
         build_agent(folder.agent)
         sizes, until = facts.outline.allocations, origin + deadline_s + MARGIN_S
-        wiring.save(wiring.setup_of(experiment, folder, sizes, quote, until), folder)
+        setup = wiring.setup_of(experiment, folder, sizes, quote, until, own)
+        wiring.save(setup, folder)
         with Journal.create(folder.journal, origin):
-            return folder, new_state(msgspec.structs.replace(facts, run=folder.run))
-    except BaseException:
-        _discard(folder)
-        raise
+            state = new_state(msgspec.structs.replace(facts, run=folder.run))
+        failing.pop_all()
+        return folder, state
 
 
 def _raise_files() -> None:
@@ -113,8 +117,10 @@ def _raise_files() -> None:
         ) from error
 
 
-def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
-    """Copy a job's source, and its spec in a shared run. Raises as `copy_source`, and `OSError`."""
+def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> list[str]:
+    """Copy a job's source, and its spec in a shared run; return the files of which each attempt
+    gets a copy. Raises as `copy_source`, and `OSError`.
+    """
     if job.id:
         folder.specs.mkdir(exist_ok=True)
         (folder.specs / f"{job.id}.toml").write_text(job.text)
@@ -123,6 +129,7 @@ def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
     terms = replace(terms, follow=job.train.follow)
     copy_source(job.train.source, folder.source / job.id, without, terms)
     edits.keep(folder, job)
+    return outputs(folder.source / job.id, job.train.script)
 
 
 def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:

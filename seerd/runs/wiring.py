@@ -18,15 +18,14 @@ from seerd.backends.by_name import by_name
 from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
-from seerd.planning import files
 from seerd.registry import BACKENDS
 from seerd.runs import clusters
+from seerd.shell import files
 from seerd.shell.collecting import Collector
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.source_copy import outputs
 from seerd.spec import project_paths
 from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
@@ -55,13 +54,19 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 def setup_of(
-    experiment: Experiment, folder: RunFolder, allocations: list[int], quote: Quote, until: float
+    experiment: Experiment,
+    folder: RunFolder,
+    allocations: list[int],
+    quote: Quote,
+    until: float,
+    own: Sequence[list[str]],
 ) -> Setup:
     """Collect what is kept of a new run beside its journal.
 
     allocations  numbers of GPUs that trials may get
     quote        what its backend offers
     until        when its URLs and instances end at the latest, wall clock, seconds since 1970
+    own          of each job, the files of which each attempt gets a copy
     """
     kind, named = clusters.of(experiment), experiment.cluster.store
     own_store = str(folder.store.resolve())
@@ -78,9 +83,9 @@ def setup_of(
             **common,
             source=f"{source}/{job.id}" if job.id else source,
             id=job.id,
-            own=outputs(folder.source / job.id, job.train.script),
+            own=names,
         )
-        for job in experiment.jobs
+        for job, names in zip(experiment.jobs, own, strict=True)
     )
     # Of a run's name and folder the run's own count, and of the rest those of its first job.
     first = replace(experiment.jobs[0], name=experiment.name, folder=experiment.folder)

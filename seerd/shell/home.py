@@ -59,7 +59,7 @@ class RunFolder:
         return self.specs / f"{job}.json"
 
     def made_from(self, job: str) -> Path:
-        """What a job, or the run of one job, was made from (JSON): `seerd.runs.edits`."""
+        """What a job, or the run of one job, was made from (JSON): `seerd.shell.edits`."""
         spec = self.specs / f"{job}.toml" if job else self.spec
         return spec.with_name(f"{job or spec.stem}.made-from")
 
