@@ -72,7 +72,7 @@ spec = "spec.toml"
 name = "two"
 budget = "1gpu-min"
 """
-STAGES = 'name = "seer"\neta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "6s"'
+STAGES = 'name = "seer"\neta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "12s"'
 
 
 @pytest.fixture
