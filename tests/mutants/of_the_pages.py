@@ -283,7 +283,7 @@ PROMISED = (
         "a run that could not be made leaves half a folder",
         "a run that a full disk has refused leaves nothing",
         "runs.create",
-        "_discard(folder)",
+        "failing.callback(_discard, folder)",
         "",
         ("tests/violence/test_full_disk.py",),
     ),
