@@ -80,7 +80,7 @@ class LocalAttempt:
         self._by_torchrun = False
         self._is_crashing = False
         self._process: Optional[FirstProcess] = None
-        self._observer = ScriptObserver(places.attempt, lambda: self._end_by(self._kill))
+        self._observer = ScriptObserver(places.attempt, self._end_unobserved)
         self._wake = asyncio.Event()
         self.stopped = asyncio.Event()  # set when it has to end
         self._kill_at: Optional[float] = None
@@ -198,6 +198,10 @@ class LocalAttempt:
         self._killing = asyncio.ensure_future(work())
         self._killing.add_done_callback(lambda _: self._wake.set())
         return True
+
+    def _end_unobserved(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._end_by(self._kill)
 
     def _look_after(self, process: FirstProcess) -> None:
         # On several nodes a hang is only reported: the daemon, to which all report, decides.

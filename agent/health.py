@@ -25,7 +25,7 @@ from seerd.agent.threads import in_thread_or_here, thread_needed
 
 CARDS = (
     "nvidia-smi",
-    "--query-gpu=index,uuid,name,memory.total,driver_version",
+    "--query-gpu=index,uuid,memory.used,name,memory.total,driver_version",
     "--format=csv,noheader,nounits",
 )
 APPS = (
@@ -55,6 +55,8 @@ LOOK_S = 1.0
 FREE_S = 10.0
 """Seconds after which memory that is still held counts as lost; the driver needs one or two."""
 POLL_S = 0.25
+SLACK_MIB = 512
+"""MiB that a GPU without processes may use beyond what it did before the first attempt."""
 SHOWN = 300
 NO_FABRIC = re.compile(r"[Ee]rror:? 802\b|system not yet initialized")
 FABRIC = (
@@ -87,10 +89,10 @@ class CheckedMachine:
     marker: str  # SEERD_ATTEMPT of the processes that look, so that none outlives the agent
 
 
-async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> None:
-    """Check disk and GPUs. Raises `UnhealthyError`."""
+async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> dict[str, int]:
+    """Check disk and GPUs; return each GPU's MiB in use, by uuid. Raises `UnhealthyError`."""
     if expected is None:
-        return
+        return {}
     free = shutil.disk_usage(machine.folder).free
     if free < expected.free_bytes:
         wanted = f"{expected.free_bytes / GIB:.1f} GiB are expected"
@@ -98,7 +100,7 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
             f"{free / GIB:.1f} GiB are free where {machine.folder} is, and {wanted}"
         )
     if not machine.cuda or not expected.gpus:
-        return
+        return {}
     try:
         status, listing, message = await ask_smi(CARDS, machine)
     except OSError as error:
@@ -109,6 +111,8 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
     problem = gpu_problem(listing, expected.gpus)
     if problem:
         raise UnhealthyError(problem)
+    cards = [card for card in _rows(listing) if len(card) >= 3]
+    return {uuid: int(used) for _, uuid, used, *_ in cards if used.isdecimal()}
 
 
 async def check_torch(
@@ -281,10 +285,10 @@ def interpreter_answer(output: str, env: dict[str, str]) -> tuple[str, dict[str,
     return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}
 
 
-async def why_held(names: Sequence[str], machine: CheckedMachine) -> str:
+async def why_held(names: Sequence[str], machine: CheckedMachine, before: dict[str, int]) -> str:
     """Wait until no process that has ended holds memory of the GPUs with these CUDA names, for at
     most `FREE_S` seconds; return what still holds it, or why that is unknown; empty if it is free,
-    or without `nvidia-smi`.
+    or without `nvidia-smi`. `before`: the MiB in use before the first attempt, by uuid.
     """
     if not machine.cuda:
         return ""
@@ -292,7 +296,7 @@ async def why_held(names: Sequence[str], machine: CheckedMachine) -> str:
     while True:
         try:
             cards, apps = await _lines(CARDS, machine), await _lines(APPS, machine)
-            why = held(cards, apps, names, host.is_there)
+            why = held(cards, apps, names, before, host.is_there)
         except UnhealthyError as error:
             why = str(error)
         except OSError:
@@ -306,25 +310,37 @@ async def _lines(argv: Sequence[str], machine: CheckedMachine) -> list[list[str]
     status, output, message = await ask_smi(argv, machine)
     if status or BROKEN.search(output):
         raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
-    return [[part.strip() for part in line.split(",")] for line in output.splitlines()]
+    return _rows(output)
+
+
+def _rows(listing: str) -> list[list[str]]:
+    return [[part.strip() for part in line.split(",")] for line in listing.splitlines()]
 
 
 def held(
     cards: Sequence[Sequence[str]],
     apps: Sequence[Sequence[str]],
     names: Sequence[str],
+    before: dict[str, int],
     lives: Callable[[int], bool],
 ) -> str:
-    """Describe memory of the GPUs `names` that a process holds which has ended; empty: none.
+    """Describe memory of the GPUs `names` that no living process holds; empty: none. In a container
+    no process may be listed: then what is in use beyond `before` (MiB by uuid) counts.
 
     `cards`, `apps`: the fields of each line that `CARDS` and `APPS` print; others are left out.
     """
-    uuids = {uuid: index for index, uuid, *_ in (card for card in cards if len(card) >= 3)}
-    for pid, uuid, used in (app for app in apps if len(app) == 3 and app[0].isdecimal()):
-        index = uuids.get(uuid)
-        is_ours = index is not None and any(
-            name == index or (name.startswith("GPU-") and uuid.startswith(name)) for name in names
-        )
-        if is_ours and not lives(int(pid)):
-            return f"process {pid}, which has ended, still holds {used:.{SHOWN}} MiB of GPU {index}"
+    processes = [app for app in apps if len(app) == 3 and app[0].isdecimal()]
+    for index, uuid, in_use, *_ in (card for card in cards if len(card) >= 3):
+        if not any(
+            name == index or (name[:4] == "GPU-" and uuid.startswith(name)) for name in names
+        ):
+            continue
+        here = [(pid, used) for pid, of, used in processes if of == uuid]
+        for pid, used in here:
+            if not lives(int(pid)):
+                held = f"{used:.{SHOWN}} MiB of GPU {index}"
+                return f"process {pid}, which has ended, still holds {held}"
+        was = before.get(uuid)
+        if not here and was is not None and in_use.isdecimal() and int(in_use) > was + SLACK_MIB:
+            return f"{in_use} MiB of GPU {index} are in use by no process; {was} MiB were before"
     return ""

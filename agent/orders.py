@@ -58,6 +58,7 @@ from seerd.agent.manifest import Comparison, is_safe
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
     Ask,
+    Complained,
     Downloads,
     Grant,
     Job,
@@ -154,6 +155,7 @@ class Orders:
         self._reaper = Reaper()
         self._crowding = Crowding()
         self._counts = False
+        self._in_use: dict[str, int] = {}  # MiB of each GPU before the first attempt, by uuid
 
     @property
     def attempts(self) -> list[str]:
@@ -252,8 +254,7 @@ class Orders:
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.stop(cause, kill_at)
-        for attempt in attempts:
-            await attempt.done.wait()
+        await asyncio.gather(*(attempt.done.wait() for attempt in attempts))
 
     async def end_others(self, holds: Collection[str]) -> list[str]:
         """Kill every attempt that is not among these, and wait at most `OTHERS_S` seconds for their
@@ -301,7 +302,9 @@ class Orders:
     async def _make_ready(self, order: Prepare) -> None:
         """Check the machine, set up its jobs and check torch; raise what is wrong."""
         self._need(order)
-        await check_machine(order.expected, self._here.machine)
+        in_use = await check_machine(order.expected, self._here.machine)
+        if self._shared is None:  # on a desk, screens take what they want
+            self._in_use = {**in_use, **self._in_use}
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for job in map(self._here.resolved, order.jobs or [order.job]):
             await setting_up.set_up(job, self._here.run, self._here.folder, self._note_cold)
@@ -348,10 +351,8 @@ class Orders:
         output = self._here.output(job, urls, self._limit)
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._report),
-            lambda gpus: why_held(self._names(gpus), self._here.machine),
-            others=lambda: [
-                other for other in list(self._attempts.values()) if other is not attempt
-            ],
+            lambda gpus: why_held(self._names(gpus), self._here.machine, self._in_use),
+            others=lambda: [each for each in list(self._attempts.values()) if each is not attempt],
         )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
@@ -372,11 +373,8 @@ class Orders:
             job = await self._interpreters.complete(job)
             plan = launch_plan(job, order, run, places, cuda, outside, learns)
             self._warm_up(job)
-            name = None
-            if speaks(order):
-                name = await in_thread(
-                    checkpoint_store.fetch, places.checkpoints, order.checkpoints
-                )
+            fetch, to = checkpoint_store.fetch, places.checkpoints
+            name = await in_thread(fetch, to, order.checkpoints) if speaks(order) else None
             over = attempt.stopped.is_set
             plan, laid = await in_thread(_placed, plan, job, order, places, name, over)
             shared = self._shared
@@ -397,7 +395,9 @@ class Orders:
         if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
             saved = "" if job.observed is None else job.observed.checkpoint
             source = Path(job.source)
-            await in_thread_or_here(workplace.tidy, source, places.work, laid, saved)
+            if why := await in_thread_or_here(workplace.tidy, source, places.work, laid, saved):
+                fact = Complained(0, clock.now(), order.trial, order.attempt, "shared", why)
+                self._report([fact])
 
     def _why_not(self, order: Start) -> str:
         if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:

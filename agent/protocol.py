@@ -380,7 +380,7 @@ class Complained(_FactOfAttempt):
     # "quiet": it has run for a while without a report
     # "still": it does nothing at all
     # "error": it goes on after an error, which `why` quotes
-    # "shared": it has written into what all trials share (of earlier agents)
+    # "shared": it has written into what all trials share
     # "often": only so many reports a second as `why` says are sent
     # "skipped": it writes faster than can be read, and parts were skipped
     # "waits": it still waits for GPUs

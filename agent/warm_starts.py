@@ -86,7 +86,7 @@ class WarmStarts:
         self._learned: list[str] = []
         self._changed: set[str] = set()
         self._count = self._deaths = 0
-        self._is_off = False
+        self._is_off = self._is_closed = False
 
     @property
     def learns(self) -> bool:
@@ -96,8 +96,8 @@ class WarmStarts:
     async def ready(self, plan: Optional[WarmPlan]) -> None:
         """Wait until it is settled whether the next start is warm; None: no start will be."""
         async with self._turn:
-            if plan != self._plan:
-                self.close()
+            if plan != self._plan and not self._is_closed:
+                self._drop()
                 self._plan, self._learned, self._changed = plan, [], set()
                 self._deaths, self._is_off = 0, False
             await self._made_ready()
@@ -128,8 +128,8 @@ class WarmStarts:
             await self._made_ready()
 
     def close(self) -> None:
-        """End the process and all that is under way."""
-        self._plan = None
+        """End the process and all that is under way; all later starts are cold."""
+        self._plan, self._is_closed = None, True
         self._drop()
 
     async def _made_ready(self) -> "Optional[_Process]":

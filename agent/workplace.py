@@ -13,7 +13,7 @@ import stat
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import Callable, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 from seerd.agent import folders
 from seerd.agent.arguments import is_inside
@@ -29,10 +29,15 @@ MOST = 2000
 WIDE = 500
 """A folder with more entries holds data, so its files are links."""
 Signature = tuple[int, int]
-Laid = dict[str, Signature]
-"""Size and time of each file that was laid out as a copy, by its path."""
 Folder = tuple[str, Sequence[str]]
 """A path in the source, and the parts of the path, or pattern, of what the script saves in it."""
+
+
+class Laid(NamedTuple):
+    """What was laid out in the folder of an attempt."""
+
+    began: int  # when, by the clock of the filesystem, ns
+    known: dict[str, Signature]  # of each file that is a copy, or not older than `began`
 
 
 def lay_out(
@@ -60,33 +65,45 @@ def lay_out(
     return layout.laid
 
 
-def tidy(source: Path, work: Path, laid: Laid, checkpoint: str = "") -> None:
+def tidy(source: Path, work: Path, laid: Laid, checkpoint: str = "") -> str:
     """Remove from `work` what the script has saved, as what was whole is kept elsewhere; all that
     is still as it was laid out; and what Python has compiled. What the script has written stays.
+
+    Returns which files of the source have changed although trials share them; empty: none.
     """
     for path in work.glob(checkpoint) if checkpoint else ():
         with contextlib.suppress(OSError):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    _remove_laid(source, work, laid, "")
+    changed = list(_remove_laid(source, work, laid, ""))
+    if not changed:
+        return ""
+    return (
+        f"while it ran, {', '.join(changed[:3])} in the source changed, which all trials share, so "
+        "others may have read what it wrote: have the script write elsewhere"
+    )
 
 
-def _remove_laid(source: Path, work: Path, laid: Laid, folder: str) -> None:
+def _remove_laid(source: Path, work: Path, laid: Laid, folder: str) -> Iterator[str]:
     with contextlib.suppress(OSError), os.scandir(source / folder) as entries:
         for entry in entries:
             path = os.path.join(folder, entry.name)
             here = os.path.join(work, path)
             if entry.is_dir(follow_symlinks=False):
                 if os.path.isdir(here) and not os.path.islink(here):
-                    _remove_laid(source, work, laid, path)
+                    yield from _remove_laid(source, work, laid, path)
                 continue
+            was = os.lstat(entry.path)
+            is_new = stat.S_ISREG(was.st_mode) and was.st_mtime_ns >= laid.began
+            if is_new and laid.known.get(path) != _signature(was):
+                yield path
             with contextlib.suppress(OSError):  # the script has removed it
                 now = os.lstat(here)
                 if stat.S_ISLNK(now.st_mode):
                     to = _target(source, path) if entry.is_symlink() else entry.path
                     untouched = os.readlink(here) == to
                 else:
-                    same = os.path.samestat(now, os.lstat(entry.path))
-                    untouched = same or laid.get(path) == _signature(now)
+                    same = os.path.samestat(now, was)
+                    untouched = same or laid.known.get(path) == _signature(now)
                 if untouched:
                     os.unlink(here)
     shutil.rmtree(work / folder / "__pycache__", ignore_errors=True)
@@ -131,7 +148,7 @@ class _Layout:
         self._work = work
         self._own = {str(PurePosixPath(path)) for path in own}
         self._files, self._bytes = MOST, COPIED
-        self.laid: Laid = {}
+        self.laid = Laid(os.stat(work).st_mtime_ns, {})
 
     def make(
         self, folder: str, saved: Sequence[str], is_stopped: Callable[[], bool]
@@ -168,9 +185,10 @@ class _Layout:
                 copy_file(Path(entry.path), Path(to))
                 os.chmod(to, stat.S_IMODE(status.st_mode) | stat.S_IWUSR)
                 os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
-                self.laid[path] = _signature(status)
             else:
                 _link(entry.path, to, status)
+            if is_copy or status.st_mtime_ns >= self.laid.began:
+                self.laid.known[path] = _signature(status)
         return []
 
 

@@ -35,7 +35,7 @@ def placement_ms(trials: int) -> dict[str, float]:
     rng = random.Random(0)
     nodes = [PackingNode(f"n{i:04d}", 8) for i in range(trials)]
     before = [Demand(f"t{i:04d}", rng.choice([1, 2, 4])) for i in range(trials)]
-    current = place(before, {}, nodes).assignments
+    current = place(before, {}, nodes)
     after = [Demand(d.trial, d.gpus * 2 if rng.random() < 0.1 else d.gpus) for d in before[::2]]
     began = time.perf_counter()
     place(after, current, nodes)

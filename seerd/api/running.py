@@ -66,7 +66,7 @@ def run(
         provider: where to run: "local", "hosts" or "ec2".
         seed: the seed of the search.
         like: earlier runs to learn from: names, or "last".
-        minimize: "cost" or "time": give each stage of the policy sha the GPUs that do.
+        minimize: "cost" or "time": give the stages of the policy sha the GPUs that keep it least.
         ideal: plan to the letter of the paper, whatever is billed.
         set: any key of the spec: {"policy.eta": 2}.
         home: the folder of all runs; None: SEERD_HOME, or the XDG state folder.

@@ -68,7 +68,9 @@ class SpecOptions:
     budget: str | None = option("GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")
     cost: CostOpt = None
     # what the plan minimises, which the spec need not limit
-    minimize: Minimize | None = option("Give each stage of --policy sha the GPUs that do.")
+    minimize: Minimize | None = option(
+        "Give the stages of --policy sha the GPUs that keep this least."
+    )
     policy: str | None = option("Search policy.", metavar="NAME")
     provider: str | None = option("Where to run: local, hosts or ec2.", metavar="NAME")
     max_gpus: MaxGpusOpt = None

@@ -175,8 +175,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             wrote = self._maybe("version") or "another version"
             raise JournalError(
                 f"{self.path} has format {written:.20}, written by seerd {wrote:.40}; this is "
-                f"seerd {VERSION}, which reads format {FORMAT}: use the version that wrote it, or "
-                "a newer one"
+                f"seerd {VERSION}, which reads format {FORMAT}: use the version that wrote it"
+                f"{', or a newer one' if written > str(FORMAT) else ''}"
             )
 
     @property

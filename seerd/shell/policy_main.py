@@ -26,6 +26,7 @@ from seerd.core.plans import Order, PlanChange, Put
 from seerd.planner.model import Mode, Problem, Report, TrialStatus, View
 from seerd.planner.space import Config, Value
 
+SPARE_S = 5.0  # seconds after the daemon's limit until this process ends itself
 LENGTH = 4
 MOST_BYTES = 1 << 28  # largest reply; one with ten thousand new trials has about a megabyte
 
@@ -152,9 +153,16 @@ def main() -> None:
     _thread.start_new_thread(_end_with, (questions.fileno(),))
     messages, decoder = _messages(questions), msgspec.msgpack.Decoder(Question)
     for first in messages:
-        answering = Answering(msgspec.msgpack.decode(first, type=Opening))
+        opening = msgspec.msgpack.decode(first, type=Opening)
+        answering = Answering(opening)
         for message in messages:
-            answers.write(frame(answering.reply(decoder.decode(message))))
+            # The system ends this process if the policy takes longer, even if that lets no other
+            # thread run. Anew each time: the policy's code may have set a handler.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, opening.limit_s + SPARE_S)
+            answer = frame(answering.reply(decoder.decode(message)))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            answers.write(answer)
             answers.flush()
 
 

@@ -291,7 +291,12 @@ class _SourceCopy:
         tops = [name for name in tops if costs[name] >= MOST * costs[tops[0]]]
         # Of a folder, the file or folder below it that is nearly all of it.
         below = {
-            top: [n for n in costs if n.startswith(top) and costs[n] >= (1 - MOST) * costs[top]]
+            top: [
+                name
+                for name in costs
+                if (name.startswith(top) if top.endswith("/") else name == top)
+                and costs[name] >= (1 - MOST) * costs[top]
+            ]
             for top in tops
         }
         shown = [max(below[top], key=len) for top in tops]

@@ -105,28 +105,33 @@ def test_without_cuda_nothing_is_asked(rig, driver):
     assert driver.asked() == 0
 
 
-CARDS = [["0", "GPU-a", "V100"], ["1", "GPU-b", "V100"], ["No devices were found"]]
+CARDS = [["0", "GPU-a", "900", "V100"], ["1", "GPU-b", "[N/A]", "V100"], ["No devices were found"]]
 
 
 @pytest.mark.parametrize(
-    ("apps", "names", "why"),
+    ("apps", "names", "before", "why"),
     [
-        ([], ["0"], ""),
-        ([["7", "GPU-a", "800"]], ["0"], ""),
-        ([["8", "GPU-c", "800"]], ["0"], ""),
-        ([["8", "GPU-a", "800"]], ["1", "GPU-b"], ""),
-        ([["[N/A]", "GPU-a", "800"], [""], ["No running processes found"]], ["0"], ""),
+        ([], ["0"], {}, ""),
+        ([], ["0", "1"], {"GPU-a": 388, "GPU-b": 3}, ""),
+        ([], ["1"], {"GPU-a": 3, "GPU-b": 3}, ""),
+        ([], ["0"], {"GPU-a": 3}, "900 MiB of GPU 0 are in use by no process; 3 MiB were before"),
+        ([["7", "GPU-a", "800"]], ["0"], {"GPU-a": 3}, ""),
+        ([["8", "GPU-c", "800"]], ["0"], {}, ""),
+        ([["8", "GPU-a", "800"]], ["1", "GPU-b"], {}, ""),
+        ([["[N/A]", "GPU-a", "800"], [""], ["No running processes found"]], ["0"], {}, ""),
         (
             [["7", "GPU-a", "800"], ["8", "GPU-a", "[N/A]"]],
             ["0"],
+            {},
             "process 8, which has ended, still holds [N/A] MiB of GPU 0",
         ),
         (
             [["8", "GPU-b", "90"]],
             ["0", "GPU-b"],
+            {},
             "process 8, which has ended, still holds 90 MiB of GPU 1",
         ),
     ],
 )
-def test_what_the_dead_hold_is_held_and_what_the_living_hold_is_theirs(apps, names, why):
-    assert held(CARDS, apps, names, lambda pid: pid == 7) == why
+def test_what_the_dead_hold_is_held_and_what_the_living_hold_is_theirs(apps, names, before, why):
+    assert held(CARDS, apps, names, before, lambda pid: pid == 7) == why

@@ -303,7 +303,7 @@ def test_one_that_is_killed_after_it_was_closed_is_not_begun_anew(tmp_path: Path
 
     async def closed() -> set[int]:
         warm = WarmStarts("", tmp_path, notes.append)
-        ready = asyncio.ensure_future(warm.ready(plan))
+        ready = asyncio.gather(warm.ready(plan), warm.ready(plan))
         killed: set[int] = set()
         while not ready.done():
             for process in psutil.Process().children():

@@ -75,7 +75,7 @@ def test_what_is_written_into_stays_in_the_folder(source: Path, tmp_path: Path) 
     for folder in ("data", "out/sub"):
         (tmp_path / "work" / folder / "new").write_text("of this attempt")
     assert (tmp_path / "work" / "train.py").resolve() == tmp_path / "work" / "train.py"
-    tidy(source, tmp_path / "work", laid)
+    assert tidy(source, tmp_path / "work", laid) == ""
     assert contents(source) == before
     assert contents(tmp_path / "work").keys() == {*before, "data/new", "out/sub/new"}
 
@@ -97,9 +97,27 @@ def test_other_files_are_links_that_nobody_can_write_to(source: Path, tmp_path: 
     (work / "images" / "7.png").unlink()
     (work / "images" / "7.png").write_text("of this attempt")
     (work / "images" / "8.png").unlink()
-    tidy(source, work, laid)
+    assert tidy(source, work, laid) == ""
     assert contents(source) == before
     assert contents(work).keys() == {"images/labels.cache", "images/more/new", "images/7.png"}
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_was_written_into_a_link_is_known(source: Path, tmp_path: Path, removed: bool) -> None:
+    for name in ("1.bin", "2.bin", "data/3.bin", "from_the_future.bin"):
+        (source / name).write_bytes(bytes(SMALL + 1))
+    os.utime(source / "from_the_future.bin", (1e10, 1e10))
+    laid, other = lay_out(source, tmp_path / "1"), lay_out(source, tmp_path / "2")
+    written = tmp_path / "1" / "data" / "3.bin"
+    written.chmod(0o600)
+    with written.open("r+b") as file:
+        file.write(b"x")
+    if removed:
+        written.unlink()
+    assert "while it ran, data/3.bin in the source changed" in tidy(source, tmp_path / "1", laid)
+    assert "data/3.bin" in tidy(source, tmp_path / "2", other), "it may have read that"
+    assert tidy(source, tmp_path / "3", lay_out(source, tmp_path / "3")) == ""
+    assert not any((tmp_path / name).exists() for name in "123")
 
 
 def test_files_of_somebody_else_are_symbolic_links(
@@ -112,7 +130,7 @@ def test_files_of_somebody_else_are_symbolic_links(
     monkeypatch.setattr(os, "link", refuse)  # fs.protected_hardlinks
     laid = lay_out(source, tmp_path / "work")
     assert (tmp_path / "work" / "large.bin").readlink() == source / "large.bin"
-    tidy(source, tmp_path / "work", laid)
+    assert tidy(source, tmp_path / "work", laid) == ""
     assert not (tmp_path / "work").exists()
 
 
@@ -128,7 +146,7 @@ def test_what_a_script_has_not_written_is_removed_at_its_end(source: Path, tmp_p
     work = tmp_path / "work"
     (source / "latest").symlink_to("out")
     laid = lay_out(source, work, "runs/*/last.pt", ["train.py"])
-    tidy(source, work, laid)
+    assert tidy(source, work, laid) == ""
     assert contents(work) == {}
     assert [path.name for path in work.iterdir()] == ["runs"]
 
@@ -140,7 +158,7 @@ def test_a_link_that_a_script_has_pointed_elsewhere_stays(source: Path, tmp_path
     for name in ("latest", "large.bin"):
         (tmp_path / "work" / name).unlink()
         (tmp_path / "work" / name).symlink_to("step_5")
-    tidy(source, tmp_path / "work", laid)
+    assert tidy(source, tmp_path / "work", laid) == ""
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["large.bin", "latest"]
 
 
@@ -162,7 +180,7 @@ def test_links_stay_inside_where_they_are_inside(source: Path, tmp_path: Path) -
     laid = lay_out(source, tmp_path / "work")
     assert (tmp_path / "work" / "out" / "latest").resolve() == tmp_path / "work" / "out" / "sub"
     assert (tmp_path / "work" / "more").resolve() == tmp_path / "elsewhere"
-    tidy(source, tmp_path / "work", laid)
+    assert tidy(source, tmp_path / "work", laid) == ""
     assert not (tmp_path / "work").exists()
 
 
@@ -177,8 +195,8 @@ def test_many_small_files_are_links_but_not_those_that_come_first(
     (source / "z" / "train.py").touch()
     (source / "z" / "history.csv").touch()
     laid = lay_out(source, tmp_path / "work", own=["z/train.py"])
-    assert len(laid) == MOST
-    assert {"z/train.py", "z/history.csv"} <= laid.keys()
+    assert len(laid.known) == MOST
+    assert {"z/train.py", "z/history.csv"} <= laid.known.keys()
     assert len(contents(tmp_path / "work")) == len(contents(source))
 
 

@@ -98,7 +98,7 @@ PROMISED = (
         "what a dead process holds of a GPU is overlooked",
         "GPUs are given on when nothing of the last attempt is left on them",
         "health.held",
-        "is_ours and not lives(int(pid))",
+        "not lives(int(pid))",
         "False",
         (
             (

@@ -27,7 +27,7 @@ from seerd.planner.memory import Memory
 from seerd.planner.model import Report, View
 from seerd.shell import policy
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.policy_main import Answered, Opening, frame
+from seerd.shell.policy_main import SPARE_S, Anew, Answered, Opening, Question, frame
 from tests.shell import policies
 
 MOODY = "tests.shell.policies:moody"
@@ -488,6 +488,17 @@ def test_it_ends_when_the_daemon_is_killed(tmp_path: Path, mood: int) -> None:
         child = psutil.Process(int(pipe.read_text()))
         daemon.kill()
     assert is_gone(child.pid) or child.wait(5) is None
+
+
+def test_the_system_ends_one_that_nobody_ends() -> None:
+    opening = Opening(PROBLEM, 0.1 - SPARE_S, MOODY)
+    question = Question("1", policies.SLEEPS, "max", [], Anew({}, ()))
+    command = [sys.executable, "-m", "seerd.shell.policy_main"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        child.stdin.write(frame(opening) + frame(question))
+        child.stdin.flush()
+        assert child.wait(30) == -signal.SIGALRM
 
 
 @pytest.mark.parametrize("said", [b"", b"\0", b"\0\0\0\7half", frame(Opening(PROBLEM, 1.0, MOODY))])

@@ -21,6 +21,7 @@ from seerd.agent.protocol import MAX_LINE, Ask
 from seerd.agent.wire import encode
 from seerd.errors import CloudError, StoreError
 from seerd.stores.base import slot_name
+from seerd.stores.s3.client import TRIES
 from seerd.stores.s3.store import LONGEST_S, S3Store
 from tests.s3front import Front, cut_answer, damage_answer, refuse
 
@@ -218,16 +219,17 @@ def daemon_gets(s3: Front, act: Any, times: int = 1) -> None:
     s3.faults.append(Fault(lambda r: r.method == "GET" and r.path.endswith(".pt"), act, times))
 
 
-def test_an_answer_that_breaks_off_may_be_asked_for_again_and_damage_is_seen(s3, tmp_path):
+def test_an_answer_that_breaks_off_is_asked_for_again_and_damage_is_seen(s3, tmp_path):
     data = b"weights" * 100_000
     good = hashlib.sha256(data).hexdigest()
 
     async def work(store: S3Store) -> None:
         name = await asyncio.to_thread(put, await store.presign("t1", 1, 1, []), data)
-        daemon_gets(s3, cut_answer)
+        daemon_gets(s3, cut_answer, times=TRIES)
         with pytest.raises(StoreError, match="no answer came") as cut:
             await store.fetch("t1", name, good, tmp_path / "a.pt")
         assert not cut.value.damaged
+        daemon_gets(s3, cut_answer)
         await store.fetch("t1", name, good, tmp_path / "a.pt")
         daemon_gets(s3, damage_answer)
         with pytest.raises(StoreError, match="damaged"):

@@ -260,6 +260,22 @@ def test_a_copy_that_takes_long_is_told_once_and_its_end(
     ]
 
 
+def test_what_is_large_is_named_once_with_what_leaves_it_out(
+    to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made").mkdir()
+    for name in ("data", "data.bak"):
+        (tmp_path / "made" / name).write_bytes(bytes(range(250)) * 400)
+    said: list[str] = []
+    looks = count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(looks) * 0.5)
+    copy_source(tmp_path / "made", to, set(), CopyTerms(said.append, most_s=60.0, deadline_s=99.0))
+    largest = said[0].partition("The largest: ")[2].partition(". To leave out")[0]
+    assert largest in ("data (100KB), data.bak (100KB)", "data.bak (100KB), data (100KB)"), said
+    command = said[0].partition("printf '%s\\n' ")[2].partition(" >> ")[0]
+    assert sorted(command.split()) == ["/data", "/data.bak"]
+
+
 def test_what_cannot_be_read_is_named(source: Path, to: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "half")
     (to.parent / "source").write_text("in the way")

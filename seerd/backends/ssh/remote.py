@@ -325,7 +325,6 @@ class Remote:
             link.sending = size
 
         async def attempt() -> Any:
-            sending(0)
             async with self._few:
                 if link.connection is None or not link.is_open():
                     link.connection, link.socket = None, None
@@ -334,6 +333,8 @@ class Remote:
                     return await run_remote_task(link.connection, task, packed, sending)
                 except ProviderError as error:
                     raise ProviderError(f"{machine}: {error}") from error
+                finally:
+                    sending(0)
 
         return await reach(machine, reach_s, attempt)
 

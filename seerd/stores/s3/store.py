@@ -28,7 +28,7 @@ from seerd.clock import wall
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.stores.base import Trouble, slot_name, stored
 from seerd.stores.s3.address import Address
-from seerd.stores.s3.client import near, plain
+from seerd.stores.s3.client import insist, near, plain
 
 SLOTS = 3
 LONGEST_S = 7 * 86400
@@ -191,7 +191,7 @@ class S3Store:
         await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
         what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
         with plain(what):
-            found = await self._download(self._key(trial, name, "pt"), part)
+            found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
         if found != sha256:
             await asyncio.to_thread(part.unlink)
             raise StoreError(
