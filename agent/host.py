@@ -120,7 +120,7 @@ def below(roots: Iterable[int]) -> list[int]:
     """Return these processes and all their descendants, each after its parent (Linux)."""
     pids = list(roots)
     for pid in pids:
-        pids.extend(_children(pid))
+        pids.extend(children(pid))
     return pids
 
 
@@ -360,7 +360,8 @@ def _has_ended(kind: int, child: int) -> bool:
     return False
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """List the processes that this one has started (Linux; elsewhere none)."""
     try:
         threads = os.listdir(f"{PROC}/{pid}/task")
     except OSError:

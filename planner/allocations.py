@@ -15,7 +15,7 @@ import numpy as np
 from seerd.planner.forecast import HOUR_S, Crowd, lane_crowd, moments, slowest
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
-from seerd.planner.stages import WorkStage, instances_of, lanes, share
+from seerd.planner.stages import WorkStage, instances_of, lanes, rentals, share
 
 WIDEST = 64  # most GPUs per trial that are considered: no published scaling goes further
 
@@ -133,36 +133,20 @@ def options(stage: WorkStage, gpus: Iterable[int], terms: AllocationTerms) -> tu
 
 def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
     """Add up time and cost of a plan that has these options, one per stage."""
-    now_s, cost = 0.0, 0.0
-    held: list[tuple[int, float]] = []
-    count = 0
+    now_s, cost, count = 0.0, 0.0, 0
+    begins_s, ends_s = [], []  # when the instances that each stage asks for run, and when it ends
     for option in choice:
-        grown = option.instances - count
-        if grown < 0:
-            cost += give_back(held, -grown, now_s, terms)
-        elif grown > 0:
-            begin_s = now_s + terms.pending_s
-            held.append((grown, begin_s))
-            now_s = begin_s + terms.boot_of(grown)
+        grown, count = option.instances - count, option.instances
+        begins_s.append(now_s + terms.pending_s)
+        if grown > 0:
+            now_s = begins_s[-1] + terms.boot_of(grown)
             cost += grown * terms.per_fetch
-        count = option.instances
         now_s += option.work_s
+        ends_s.append(now_s)
         cost += 0.0 if terms.cluster.per_instance else option.held_gpu_s * terms.per_gpu_s
-    cost += give_back(held, count, now_s, terms)
+    if terms.cluster.per_instance:
+        for rental in rentals([option.instances for option in choice]):
+            lasts_s = ends_s[rental.last] + terms.release_s - begins_s[rental.first]
+            lasts_s = max(terms.cluster.minimum_s, lasts_s)
+            cost += rental.instances * lasts_s * terms.per_instance_s
     return Figures(now_s, cost)
-
-
-def give_back(
-    held: list[tuple[int, float]], surplus: int, now_s: float, terms: AllocationTerms
-) -> float:
-    """Give back the youngest of `held` (instances, running since), in place; return their cost."""
-    cost = 0.0
-    while surplus:
-        count, begin_s = held.pop()
-        back = min(count, surplus)
-        if back < count:
-            held.append((count - back, begin_s))
-        surplus -= back
-        lasts_s = max(terms.cluster.minimum_s, now_s + terms.release_s - begin_s)
-        cost += back * lasts_s * terms.per_instance_s
-    return cost

@@ -68,7 +68,13 @@ def fit(samples: Mapping[int, Sequence[float]]) -> Fit:
         raise ValueError(f"seconds per report must be positive numbers, not {points}")
     law = _law(points)
     one_gpu_s = points.get(1) or max(law.seconds(1), points[min(points)])
-    scaling = Scaling(_speeds(points, law, one_gpu_s))
+    speeds = {1: 1.0} | {gpus: one_gpu_s / seconds for gpus, seconds in points.items()}
+    last, gpus = max(points), 1
+    while gpus < FARTHEST and len(points) > 1:
+        gpus *= 2
+        if gpus > last:
+            speeds[gpus] = speeds[last] * law.seconds(last) / law.seconds(gpus)
+    scaling = Scaling(tuple(sorted(speeds.items())))
     return Fit(scaling, law, deviation(law, points), one_gpu_s, tuple(points))
 
 
@@ -118,17 +124,3 @@ def _least_squares(points: Mapping[int, float], terms: int) -> Law:
     rows = [[feature / s for feature in _features(gpus)[:terms]] for gpus, s in points.items()]
     weights, _ = nnls(rows, [1.0] * len(rows))
     return Law(*map(float, weights))
-
-
-def _speeds(
-    points: Mapping[int, float], law: Law, one_gpu_s: float
-) -> tuple[tuple[int, float], ...]:
-    """Tabulate throughput relative to one GPU: the measured points, then the law's beyond them."""
-    speeds = {1: 1.0} | {gpus: one_gpu_s / seconds for gpus, seconds in points.items()}
-    last = max(points)
-    gpus = 1
-    while gpus < FARTHEST and len(points) > 1:
-        gpus *= 2
-        if gpus > last:
-            speeds[gpus] = speeds[last] * law.seconds(last) / law.seconds(gpus)
-    return tuple(sorted(speeds.items()))

@@ -9,7 +9,7 @@ paused trial goes on: the GPUs are there until the end.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 
 from msgspec import Struct, convert, to_builtins
@@ -53,24 +53,18 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
     if p_min > gpus_per_instance:
         return [p_min] * trials
     free = [gpus_per_instance] * whole + [rest] * (rest > 0)
-    dealt, home = [p_min] * trials, _homes(trials, free, p_min)
-    growing = list(range(trials))
-    while growing:
-        growing = [i for i in growing if _grow(i, dealt, home[i], free, p_max, gpus_per_instance)]
-    return dealt
-
-
-def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
-    """Choose each trial's instance, evenly, and take its `p_min` GPUs; the best share least."""
-    homes: list[int] = []
-    emptiest = [(-gpus, 1, node) for node, gpus in enumerate(free)]
+    homes: list[int] = []  # each trial's instance, evenly; the best share least
+    emptiest = [(-unused, 1, node) for node, unused in enumerate(free)]
     heapq.heapify(emptiest)
     for trial in range(trials):
         node = emptiest[0][2]
         free[node] -= p_min
         homes.append(node)
         heapq.heapreplace(emptiest, (-free[node], -trial, node))
-    return homes
+    dealt, growing = [p_min] * trials, list(range(trials))
+    while growing:
+        growing = [i for i in growing if _grow(i, dealt, homes[i], free, p_max, gpus_per_instance)]
+    return dealt
 
 
 def _grow(
@@ -227,8 +221,10 @@ def _idle(schedule: DeadlineSchedule, left_s: float) -> bool:
     return fits and len(running) < setting.places
 
 
-def _allocations(schedule: DeadlineSchedule, view: View, left_s: float) -> list[Allocation]:
-    """List every running trial, best first. Sizes are doubled, as batches have to be split."""
+def _allocations(schedule: DeadlineSchedule, view: View, left_s: float) -> Iterator[Allocation]:
+    """Yield every running trial, best first. Sizes are doubled, as batches have to be split. A
+    trial keeps its GPUs, unless some are taken or it is worth restarting on more.
+    """
     setting, names = schedule.setting, schedule.running
     cluster, problem = setting.cluster, setting.problem
     ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
@@ -239,28 +235,19 @@ def _allocations(schedule: DeadlineSchedule, view: View, left_s: float) -> list[
     p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
     dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)
     now_s = max(view.now_s, cluster.start_s)
-    halved = [max((p for p in setting.sizes if p <= gpus), default=gpus) for gpus in dealt]
-    return [
-        _allocate(schedule, view, name, gpus, now_s, left_s)
-        for name, gpus in zip(order, halved, strict=True)
-    ]
-
-
-def _allocate(
-    schedule: DeadlineSchedule, view: View, name: str, gpus: int, now_s: float, left_s: float
-) -> Allocation:
-    """Keep a running trial's GPUs, unless some are taken or it is worth restarting on more."""
-    reports = view.trials[name].reports if name in view.trials else 0
-    until = schedule.running[name].until
-    run = schedule.present.get(name)
-    if run is None:
-        run = schedule.begin(name, gpus, now_s)
-    elif gpus > run.gpus and reports < run.grows_at and schedule.worth(run, gpus, left_s):
-        until = min(until, run.grows_at)
-    elif gpus < run.gpus or (gpus > run.gpus and schedule.worth(run, gpus, left_s)):
-        schedule.end(name, now_s)
-        run = schedule.begin(name, gpus, now_s, reports + RESULTS_BETWEEN)
-    return Allocation(name, run.gpus, until=until)
+    for name, most in zip(order, dealt, strict=True):
+        gpus = max((p for p in setting.sizes if p <= most), default=most)
+        reports = view.trials[name].reports if name in view.trials else 0
+        until = schedule.running[name].until
+        run = schedule.present.get(name)
+        if run is None:
+            run = schedule.begin(name, gpus, now_s)
+        elif gpus > run.gpus and reports < run.grows_at and schedule.worth(run, gpus, left_s):
+            until = min(until, run.grows_at)
+        elif gpus < run.gpus or (gpus > run.gpus and schedule.worth(run, gpus, left_s)):
+            schedule.end(name, now_s)
+            run = schedule.begin(name, gpus, now_s, reports + RESULTS_BETWEEN)
+        yield Allocation(name, run.gpus, until=until)
 
 
 HYPERSCHED = policy(

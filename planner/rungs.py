@@ -155,9 +155,22 @@ class Ladders:
         here = {name: at for name, at in places.items() if name in view.trials}
         for bracket, rungs in enumerate(self._brackets):
             inside = {name: at for name, at in here.items() if at.bracket == bracket}
-            for number in range(len(rungs)):
+            for number, rung in enumerate(rungs):
                 inside = {name: at for name, at in inside.items() if at.stood > number}
-                self._fill(bracket, number, inside, view)
+                metrics = {name: metric_at(view.trials[name], rung.reports) for name in inside}
+                keys = {name: standing(name, value, view.mode) for name, value in metrics.items()}
+                waiting = [
+                    keys[name]
+                    for name, at in inside.items()
+                    if at.job == PAUSED
+                    and at.stood == number + 1
+                    and view.trials[name].status == "live"
+                ]
+                rung.arrive_all(list(keys.values()), waiting)
+                for name, metric in metrics.items():
+                    job = self._job(name, bracket, number, PAUSED)
+                    seconds = seconds_per_report(view.trials[name], rung.reports)
+                    self._arrivals.append(Arrival(job, metric, seconds))
         self._lost = [name for name, at in places.items() if at.job == LOST]
         on_the_way = sorted((at.job, name) for name, at in places.items() if at.job > PAUSED)
         for number, name in on_the_way:
@@ -231,23 +244,6 @@ class Ladders:
                     self._send(name, bracket, number + 1, view)
                     return True
         return False
-
-    def _fill(self, bracket: int, number: int, places: Mapping[str, RungPlace], view: View) -> None:
-        rung = self._brackets[bracket][number]
-        metrics = {name: metric_at(view.trials[name], rung.reports) for name in places}
-        at = {name: standing(name, metric, view.mode) for name, metric in metrics.items()}
-        waiting = [
-            name
-            for name, place in places.items()
-            if place.job == PAUSED
-            and place.stood == number + 1
-            and view.trials[name].status == "live"
-        ]
-        rung.arrive_all(list(at.values()), [at[name] for name in waiting])
-        for name, metric in metrics.items():
-            job = self._job(name, bracket, number, PAUSED)
-            seconds = seconds_per_report(view.trials[name], rung.reports)
-            self._arrivals.append(Arrival(job, metric, seconds))
 
     def _job(self, name: str, bracket: int, rung: int, number: int) -> RungJob:
         until = self._brackets[bracket][rung].reports

@@ -211,7 +211,13 @@ def _results(draft: PlanDraft) -> list[RungResult]:
 
 
 def _compared(draft: PlanDraft) -> Iterator[Compared]:
-    """Yield how trials stand whose turn has ended at a rung."""
+    """Yield how trials stand whose turn has ended at a rung; in rounds all, when one begins."""
+    if draft.round is not None:
+        if draft.search.asked_s < draft.round.start_s <= draft.view.now_s:
+            had_gpus = (draft.view.trials.get(name) for name in draft.search.turns)
+            ranked = rank((trial for trial in had_gpus if trial is not None), draft.view.mode)
+            yield from compared(ranked, draft.round.trials, 0)
+        return
     windows, eta = draft.windows, draft.problem.params.eta
     for name, turn in draft.search.turns.items():
         trial = draft.view.trials.get(name)
@@ -226,7 +232,7 @@ def _compared(draft: PlanDraft) -> Iterator[Compared]:
 
 def _answer(draft: PlanDraft) -> Plan:
     view, present, turns = draft.view, draft.round, draft.search.turns
-    compared_trials = tuple(_compared(draft) if present is None else _judged(draft, present))
+    compared_trials = tuple(_compared(draft))
     left = (t for t in draft.runnable() if t.id not in draft.allocations)
     stalled = ", ".join(t.id for t in left if t.id in turns and settled(t, draft.view.mode))
     draft.search.turns = {}
@@ -256,14 +262,6 @@ def _answer(draft: PlanDraft) -> Plan:
         compared=compared_trials,
         note=MAKES_ROOM.format(names=stalled) if stalled else "",
     )
-
-
-def _judged(draft: PlanDraft, present: ElasticRound) -> Iterator[Compared]:
-    """Yield how trials stand at the beginning of a round, at the first question in it."""
-    if not draft.search.asked_s < present.start_s <= draft.view.now_s:
-        return
-    trials = [t for name in draft.search.turns if (t := draft.view.trials.get(name)) is not None]
-    yield from compared(rank(trials, draft.view.mode), present.trials, 0)
 
 
 def _cluster(problem: Problem) -> FixedCluster | Impossible:

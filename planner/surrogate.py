@@ -182,14 +182,9 @@ def normal_scores(values: Sequence[float]) -> Floats:
     order = np.argsort(numbers, kind="stable")
     _, same = np.unique(numbers, return_inverse=True)
     scores = np.empty(len(numbers))
-    scores[order] = _blom(len(numbers))
-    return np.asarray((np.bincount(same, weights=scores) / np.bincount(same))[same])
-
-
-@cache
-def _blom(count: int) -> Floats:
     inverse = NormalDist().inv_cdf
-    return np.array([inverse((i + 0.625) / (count + 0.25)) for i in range(count)])
+    scores[order] = [inverse((i + 0.625) / (len(numbers) + 0.25)) for i in range(len(numbers))]
+    return np.asarray((np.bincount(same, weights=scores) / np.bincount(same))[same])
 
 
 def _points(every_axis: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:

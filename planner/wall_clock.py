@@ -176,25 +176,22 @@ def _wanted(table: Timetable, fields: Fields, plan: Plan, view: View) -> Plan:
     plan = replace(plan, stage=min(stage, last), done=stage > last)
     if plan.done:
         return plan
-    wanted = _allocations(table, fields, view.now_s)
-    running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
+    under_way = []
+    for number, (track, now) in enumerate(zip(table.tracks, fields, strict=True)):
+        present = track[now.round]
+        if max(view.now_s, table.begins_s) >= present.start_s and view.now_s < present.end_s:
+            under_way.append((-present.gpus, number))
+    running = tuple(
+        Allocation(name, -gpus, number)
+        for gpus, number in sorted(under_way)  # larger trials are the more promising ones
+        for name in fields[number].members
+        if view.trials[name].status == "live"
+    )
     more = any(track[0].start_s > view.now_s for track in table.tracks)
     done = not running and not more
     return replace(
         plan, allocations=running, ask_at_s=table.ends[stage], ask_on_end=False, done=done
     )
-
-
-def _allocations(table: Timetable, fields: Fields, now_s: float) -> Iterator[Allocation]:
-    """Yield allocations; larger trials come first, as they are the more promising ones."""
-    under_way = []
-    for number, (track, now) in enumerate(zip(table.tracks, fields, strict=True)):
-        present = track[now.round]
-        if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:
-            under_way.append((-present.gpus, number))
-    for gpus, number in sorted(under_way):
-        for name in fields[number].members:
-            yield Allocation(name, -gpus, number)
 
 
 def _stages(tracks: Sequence[Track]) -> Iterator[Stage]:

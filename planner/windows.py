@@ -168,31 +168,25 @@ def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
     long = limits.deadline_s >= SHORT * params.t_min_s
     if problem.begins_anew or not problem.whole or enough or part or long:
         return ()
-    lengths = _lengths(problem)
-    made = tuple(_rounds(problem, lengths)) if lengths else ()
-    return made if sum(round_.gpu_s for round_ in made) <= limits.budget_gpu_s else ()
-
-
-def _lengths(problem: Problem) -> list[float]:
-    """Return the length of each round in seconds; none if the limits do not fit one."""
-    limits, params = problem.planned, problem.params
     seer = bracket_parameters(limits, params)
     if isinstance(seer, Impossible):
-        return []
+        return ()
     total_s, eta = limits.deadline_s, float(params.eta)
     published_s = float(seer.first_round) if seer.rounds > 1 else 0.0
     first_s = max(published_s, min(FIRST_LOOK * params.t_min_s, total_s * MOST_LOOK))
     later = [eta**number for number in range(1, max(2, seer.rounds))]
     left_s = total_s - first_s
-    return [first_s, *(left_s * part / sum(later) for part in later)]
+    lengths_s = [first_s, *(left_s * part / sum(later) for part in later)]
+    made = tuple(_rounds(problem, lengths_s))
+    return made if sum(round_.gpu_s for round_ in made) <= limits.budget_gpu_s else ()
 
 
-def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
+def _rounds(problem: Problem, lengths_s: list[float]) -> Iterator[ElasticRound]:
     params, size, most = problem.params, problem.gpus_per_instance, problem.planned.max_gpus
     begins_s, left_gpu_s, first = problem.start_s, problem.planned.budget_gpu_s, 0
-    for number, length_s in enumerate(lengths):
-        last = number == len(lengths) - 1
-        exact = left_gpu_s / (len(lengths) - number) / length_s / size
+    for number, length_s in enumerate(lengths_s):
+        last = number == len(lengths_s) - 1
+        exact = left_gpu_s / (len(lengths_s) - number) / length_s / size
         count = max(-(-params.p_min // size), int(exact + (0.0 if last else 0.5)))
         gpus = size * (count if most is None else min(count, most // size))
         room = places(gpus, params.p_min, size)

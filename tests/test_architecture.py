@@ -238,11 +238,7 @@ GUARDED = {
         "_is_gpu: /proc/self/fd/",
     },
     "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
-    "seerd/training/attempt.py": {"_changed: /proc/self/environ"},  # its absence is an answer
-    "seerd/training/observer/__main__.py": {
-        "_children: /proc/",  # none is found elsewhere
-        "_is_alive: /proc/",  # is not asked elsewhere
-    },
+    "seerd/training/attempt.py": {"write_imports: /proc/self/environ"},  # else none is known
     "agent/launch.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/__main__.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal

@@ -82,22 +82,25 @@ class Fleet(SimulatedFleet):
         else:
             super().launch(command)
 
-    def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
+    def begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
+        """Begin to train, unless something is in the way."""
         beside = sum(job_of(name) == job_of(attempt.trial) for name in self.running) - 1
         if not attempt.broken and self.behaviour.of(attempt.trial).blocked(beside):
             self._blocked.add(attempt.key)
             self._exit_all(attempt, "crashed", 1)
         else:
-            super()._begin(machine, attempt)
+            super().begin(machine, attempt)
 
-    def _crashes(self, attempt: SimulatedAttempt) -> bool:
+    def crashes(self, attempt: SimulatedAttempt) -> bool:
+        """Return whether an attempt crashes now."""
         crashes = self.behaviour.of(attempt.trial).crashes
         number, report = attempt.number, attempt.reports + 1
-        return crashes(attempt.trial, number, report) or super()._crashes(attempt)
+        return crashes(attempt.trial, number, report) or super().crashes(attempt)
 
-    def _stop(self, machines: list[SimulatedMachine], command: commands.StopTrial) -> None:
+    def stop(self, command: commands.StopTrial) -> None:
+        """Ask an attempt to end, if it listens."""
         if not self.behaviour.deaf:
-            super()._stop(machines, command)
+            super().stop(command)
 
     def _fact_of(
         self, attempt: SimulatedAttempt, machine: SimulatedMachine, kind: type[Any], **values: Any
@@ -177,7 +180,8 @@ class World(SteppedWorld):
         self._incarnation = 0
         super().__init__(facts, behaviour, seed=seed)
 
-    def _handle(self, batch: tuple[events.AnyEvent, ...]) -> None:
+    def handle(self, batch: tuple[events.AnyEvent, ...]) -> None:
+        """Handle a batch, unless the daemon is down, and check the invariants."""
         if not self.up:
             return
         orders = self._commit(batch)
@@ -193,7 +197,8 @@ class World(SteppedWorld):
             if incarnation == self._incarnation:
                 self._carry_out(command)
 
-    def _step(self, event: events.AnyEvent) -> list[commands.AnyCommand]:
+    def decide(self, event: events.AnyEvent) -> list[commands.AnyCommand]:
+        """Decide on an event, and write both down; return the commands."""
         before = unfinished(self.state) if isinstance(event, events.RunResumed) else []
         decided = step(self.state, event)
         self.journal.append((event, decided))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from seerd.errors import UsageError
 from seerd.planner.model import Mode
+from seerd.planner.profile import Scaling
 from seerd.planner.space import Condition, Config, Parameter, Space, Value
 
 CURVE = "curve"  # the key with the row's number; one of that name in the file is left out
@@ -97,11 +98,26 @@ class Curves:
         """Return the seconds from report `epoch - 1` to report `epoch` on `gpus` GPUs."""
         return self._row(config)[1][min(epoch, self.epochs) - 1]
 
+    def unit_s_on(self, scaling: Scaling, config: Config, epoch: int, gpus: int) -> float:
+        """Return the same on `gpus` GPUs: times lambda(`self.gpus`) / lambda(`gpus`)."""
+        return self.unit_s(config, epoch) * (scaling.speed(self.gpus) / scaling.speed(gpus))
+
     def space(self) -> Space:
-        """Return the search space of exactly the recorded configurations."""
+        """Return the search space of exactly the recorded configurations, with dimensions for
+        policies with a model.
+        """
         configs = self.configs or ({},) * len(self.metric)
         table = tuple({CURVE: row} | dict(config) for row, config in enumerate(configs))
-        return Space(tuple(_parameters(self.configs)), table)
+        names = dict.fromkeys(name for config in configs for name in config)
+        columns = {name: [config[name] for config in configs if name in config] for name in names}
+        made = [p for name, values in columns.items() if (p := _parameter(name, values))]
+        dimensions = [p for p in made if len(columns[p.name]) == len(configs)]
+        for parameter in made:  # one that some lack is active on a condition, else left out
+            if len(columns[parameter.name]) < len(configs):
+                tells = (_condition(parameter.name, other, configs) for other in dimensions)
+                if condition := next(filter(None, tells), None):
+                    dimensions.append(replace(parameter, when=(condition,)))
+        return Space(tuple(dimensions), table)
 
     def _row(self, config: Config) -> tuple[list[float | None], list[float]]:
         index = int(cast("int", config[CURVE]))
@@ -200,22 +216,6 @@ def _is_value(value: object) -> bool:
     if isinstance(value, int):
         return abs(value) <= LARGEST
     return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
-    """Derive dimensions for policies with a model. One that some configurations lack is active on a
-    condition, if a single choice tells which have it; else it is left out.
-    """
-    names = dict.fromkeys(name for config in configs for name in config)
-    columns = {name: [config[name] for config in configs if name in config] for name in names}
-    made = [p for name, values in columns.items() if (p := _parameter(name, values)) is not None]
-    dimensions = [p for p in made if len(columns[p.name]) == len(configs)]
-    for parameter in made:
-        if len(columns[parameter.name]) < len(configs):
-            tells = (_condition(parameter.name, other, configs) for other in dimensions)
-            if condition := next(filter(None, tells), None):
-                dimensions.append(replace(parameter, when=(condition,)))
-    return dimensions
 
 
 def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Condition | None:

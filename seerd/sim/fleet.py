@@ -219,21 +219,19 @@ class SimulatedFleet:
 
     # ------------------------------------------------------------ attempts
 
-    def order(self, command: StartTrial | StopTrial) -> None:
-        """Give an order to its agents; the same order again changes nothing."""
+    def _heeding(self, command: StartTrial | StopTrial) -> list[SimulatedMachine]:
+        """List an order's instances whose agents take it: the same order again changes nothing."""
         machines = [self.machines[name] for name in command.nodes]
         machines = [m for m in machines if m.alive and command.id not in m.orders]
         for machine in machines:
             machine.orders.add(command.id)
+        return machines
+
+    def start(self, command: StartTrial) -> None:
+        """Start an attempt; without all of its instances it waits for the others."""
+        machines = self._heeding(command)
         if not machines:
             return
-        if isinstance(command, StartTrial):
-            self._start(machines, command)
-        else:
-            self._stop(machines, command)
-
-    def _start(self, machines: list[SimulatedMachine], command: StartTrial) -> None:
-        """Start an attempt; without all of its instances it waits for the others."""
         assert command.trial not in self.running, f"{command.trial} runs twice"
         self.running.add(command.trial)
         store = self.store.get(command.trial, {})
@@ -266,10 +264,11 @@ class SimulatedFleet:
         for machine in machines:
             self._fact_of(attempt, machine, events.TrialStarted, pid=1)
         self._heap.at(
-            now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt)
+            now + self.behaviour.start.draw(self._rng), partial(self.begin, machines[0], attempt)
         )
 
-    def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
+    def begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
+        """Begin to train."""
         if not attempt.broken:
             self._fact_of(attempt, machine, events.TrialTraining, reports=attempt.reports)
             self._next_unit(machine, attempt)
@@ -287,7 +286,7 @@ class SimulatedFleet:
     def _report(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.broken:
             return
-        if self._crashes(attempt):
+        if self.crashes(attempt):
             self._crash(machine, attempt)
             return
         behaviour = self.behaviour.of(attempt.trial)
@@ -312,7 +311,8 @@ class SimulatedFleet:
         elif not attempt.broken:
             self._next_unit(machine, attempt)
 
-    def _crashes(self, attempt: SimulatedAttempt) -> bool:
+    def crashes(self, attempt: SimulatedAttempt) -> bool:
+        """Return whether an attempt crashes instead of making its next report."""
         rate = self.behaviour.drop_rate
         return rate > 0 and self._rng.random() > (1 - rate) ** attempt.unit_s
 
@@ -338,9 +338,10 @@ class SimulatedFleet:
             save_s=self.behaviour.stop.p50_s,
         )
 
-    def _stop(self, machines: list[SimulatedMachine], command: StopTrial) -> None:
+    def stop(self, command: StopTrial) -> None:
+        """Ask an attempt to end; one that has not after its grace period is killed."""
         key = command.trial, command.attempt
-        lead = next((machine for machine in machines if key in machine.attempts), None)
+        lead = next((m for m in self._heeding(command) if key in m.attempts), None)
         if lead is None:
             return
         attempt = lead.attempts[key]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import partial
 
 from msgspec import structs
 
@@ -24,10 +24,10 @@ from seerd.planner.model import (
     Sharing,
 )
 from seerd.planner.policy import outline_of
-from seerd.planner.profile import NONE, Profile, Scaling
+from seerd.planner.profile import NONE, Profile
 from seerd.planner.space import Space
 from seerd.planner.trial_ids import job_of
-from seerd.sim.behaviour import Behaviour, UnitTime
+from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
 from seerd.sim.world import World
 
@@ -197,47 +197,45 @@ def seeded(problem: Problem, seed: int) -> Problem:
 
 def behaviour_of(setting: Setting) -> Behaviour:
     """Derive how trials and the cloud behave; nothing takes time on an instant cluster."""
-    behaviours = {job.id: _job_behaviour(setting, job) for job in setting.jobs}
+    faults, instant, behaviours = setting.faults, setting.cluster.instant, {}
+    for job in setting.jobs:
+        times, cloud = job.profile.job, job.profile.cloud
+        behaviours[job.id] = Behaviour(
+            metric=job.curves.at,
+            unit_s=partial(job.curves.unit_s_on, times.scaling),
+            most_reports=job.curves.epochs,
+            saves_every_s=0.0 if instant else SAVES_EVERY_S,
+            pending=NONE if instant else cloud.pending,
+            boot=NONE if instant else cloud.boot,
+            start=NONE if instant else times.start,
+            stop=NONE if instant else times.save,
+            release=NONE if instant else cloud.release,
+            release_most_s=setting.cluster.terminate_s,
+            partial="kept" if instant else "finished",
+            straggling=faults.straggling,
+            drop_rate=faults.drop_rate / 60,
+            lifetime_s=faults.lifetime_s,
+            notice_s=faults.notice_s,
+            sudden=faults.sudden,
+        )
     first = behaviours[setting.job.id]
     return replace(first, jobs=behaviours) if setting.is_shared else first
 
 
-def _job_behaviour(setting: Setting, job: JobSetting) -> Behaviour:
-    times, cloud, faults = job.profile.job, job.profile.cloud, setting.faults
-    instant = setting.cluster.instant
-    return Behaviour(
-        metric=job.curves.at,
-        unit_s=_unit_time(job.curves, times.scaling),
-        most_reports=job.curves.epochs,
-        saves_every_s=0.0 if instant else SAVES_EVERY_S,
-        pending=NONE if instant else cloud.pending,
-        boot=NONE if instant else cloud.boot,
-        start=NONE if instant else times.start,
-        stop=NONE if instant else times.save,
-        release=NONE if instant else cloud.release,
-        release_most_s=setting.cluster.terminate_s,
-        partial="kept" if instant else "finished",
-        straggling=faults.straggling,
-        drop_rate=faults.drop_rate / 60,
-        lifetime_s=faults.lifetime_s,
-        notice_s=faults.notice_s,
-        sudden=faults.sudden,
-    )
-
-
-def _unit_time(curves: Curves, scaling: Scaling) -> UnitTime:
-    """Return the seconds of a recorded curve, times lambda(gpus of the file) / lambda(gpus)."""
-
-    @cache
-    def factor(gpus: int) -> float:
-        return scaling.speed(curves.gpus) / scaling.speed(gpus)
-
-    return lambda config, report, gpus: curves.unit_s(config, report) * factor(gpus)
-
-
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
     """Summarise a run that is over."""
-    jobs = {job.id: _job_outcome(job, state) for job in setting.jobs}
+    jobs = {}
+    for job in setting.jobs:
+        published = state.result.of_jobs.get(job.id)
+        best = published.incumbent if published is not None else incumbent(state, job.id)
+        metric = regret = None
+        if best is not None:
+            config = state.trials[best.trial].config
+            metric = job.curves.at(config, best.checkpoint.reports)
+            regret = None if metric is None else job.curves.regret(metric)
+        trials = sum(job_of(trial) == job.id for trial in state.trials)
+        gpu_s = state.jobs[job.id].spent_gpu_s(state.now)
+        jobs[job.id] = JobOutcome(metric, regret, gpu_s, trials)
     first, cluster, limits = jobs[setting.job.id], setting.cluster, setting.limits
     per_instance = cluster.per_instance
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if per_instance else world.fleet.held_gpu_s
@@ -255,15 +253,3 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
         within_budget=billed <= allowed * (1 + 1e-9) + TOLERANCE,
         jobs=jobs,
     )
-
-
-def _job_outcome(job: JobSetting, state: State) -> JobOutcome:
-    published = state.result.of_jobs.get(job.id)
-    best = published.incumbent if published is not None else incumbent(state, job.id)
-    trials = sum(job_of(trial) == job.id for trial in state.trials)
-    gpu_s = state.jobs[job.id].spent_gpu_s(state.now)
-    if best is None:
-        return JobOutcome(None, None, gpu_s, trials)
-    metric = job.curves.at(state.trials[best.trial].config, best.checkpoint.reports)
-    regret = None if metric is None else job.curves.regret(metric)
-    return JobOutcome(metric, regret, gpu_s, trials)

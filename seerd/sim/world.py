@@ -43,7 +43,7 @@ class World:
             random.Random(f"world {seed}"),
             self.tell,
             self._later,
-            self._goal_of,
+            lambda trial: self.state.facts.goals[job_of(trial)],
         )
         self._instant = facts.cluster.instant
         self._inbox: deque[tuple[events.AnyEvent, ...]] = deque()
@@ -51,9 +51,6 @@ class World:
         self._asking: Asking | None = None
         self._asked_for: Problem | None = None
         self._answers: dict[str, events.PolicyAnswered] = {}
-
-    def _goal_of(self, trial: str) -> events.Goal:
-        return self.state.facts.goal_of(trial)
 
     @property
     def now(self) -> float:
@@ -79,10 +76,10 @@ class World:
             return
         self._busy = True
         while self._inbox:
-            self._handle(self._inbox.popleft())
+            self.handle(self._inbox.popleft())
         self._busy = False
 
-    def _handle(self, batch: tuple[events.AnyEvent, ...]) -> None:
+    def handle(self, batch: tuple[events.AnyEvent, ...]) -> None:
         """Handle a batch as the real daemon does: commit all events, then carry out all
         commands.
         """
@@ -96,25 +93,22 @@ class World:
         self.events += len(batch)
         orders = []
         for event in batch:
-            for command in self._step(event):
-                if isinstance(command, commands.AskPolicy):
-                    self._answers[command.id] = self._ask(command)
-                orders.append(command)
+            decided = self.decide(event)
+            orders += decided
+            for question in [c for c in decided if isinstance(c, commands.AskPolicy)]:
+                plan, problem = self.state.plan, self.state.facts.problem
+                if self._asking is None or plan.failures or problem is not self._asked_for:
+                    self._asking = Asking(problem, plan.memory, Order(plan.order))
+                    self._asked_for = problem
+                answer = self._asking.ask(self.state.view)
+                self._answers[question.id] = events.PolicyAnswered(
+                    at=self.now, question=question.id, plan=answer.plan, memory=answer.memory
+                )
         return orders
 
-    def _step(self, event: events.AnyEvent) -> list[commands.AnyCommand]:
+    def decide(self, event: events.AnyEvent) -> list[commands.AnyCommand]:
+        """Decide on an event; return the commands."""
         return commands_of(step(self.state, event))
-
-    def _ask(self, command: commands.AskPolicy) -> events.PolicyAnswered:
-        plan = self.state.plan
-        problem = self.state.facts.problem
-        if self._asking is None or plan.failures or problem is not self._asked_for:
-            self._asking = Asking(problem, plan.memory, Order(plan.order))
-            self._asked_for = problem
-        answer = self._asking.ask(self.state.view)
-        return events.PolicyAnswered(
-            at=self.now, question=command.id, plan=answer.plan, memory=answer.memory
-        )
 
     def _later(self, wait_s: float, event: Callable[[float], events.AnyEvent]) -> None:
         """Report an outcome later."""
@@ -122,8 +116,10 @@ class World:
 
     def _carry_out(self, command: commands.AnyCommand) -> None:
         match command:
-            case commands.StartTrial() | commands.StopTrial():
-                self.fleet.order(command)
+            case commands.StartTrial():
+                self.fleet.start(command)
+            case commands.StopTrial():
+                self.fleet.stop(command)
             case commands.SetTimer():
                 self._set_timer(command)
             case commands.AskPolicy():

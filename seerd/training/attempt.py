@@ -1,5 +1,6 @@
 """The files in `$SEERD_DIR`: what the agent tells this attempt, and what the attempt reports."""
 
+import contextlib
 import json
 import math
 import os
@@ -55,15 +56,11 @@ class Attempt:
     def recent(
         self, before: List[Optional[float]], metrics: Dict[str, Optional[float]]
     ) -> List[Optional[float]]:
-        """Return the values of which a checkpoint has the mean, so that all who compare checkpoints
-        agree: the last `smooth`, None where a constraint is violated.
+        """Return the values of which a checkpoint has the mean (`mean_of`), so that all who compare
+        checkpoints agree: the last `smooth`, None where a constraint is violated.
         """
         value = metrics[self.metric] if allows(self.constraints, metrics) else None
         return [*before, value][-self.smooth :]
-
-    def aggregate(self, recent: List[Optional[float]]) -> Optional[float]:
-        """Return the metric of a checkpoint, from what `recent` returns; None: not finite."""
-        return mean_of(recent)
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
@@ -128,7 +125,12 @@ def write_imports(folder: Path) -> None:
     part = folder / ".modules.json"
     own = [os.path.realpath(path) for path in {os.getcwd(), sys.path[0]}]
     modules = [name for name, module in list(sys.modules.items()) if _is_others(module, own)]
-    part.write_text(json.dumps({"modules": modules, "changed": _changed()}))
+    changed: List[str] = []
+    with contextlib.suppress(OSError):
+        shown = Path("/proc/self/environ").read_bytes().split(b"\0")
+        began = dict(os.fsdecode(entry).split("=", 1) for entry in shown if b"=" in entry)
+        changed = sorted({name for name, _ in began.items() ^ os.environ.items()})
+    part.write_text(json.dumps({"modules": modules, "changed": changed}))
     os.replace(part, folder / "modules.json")
 
 
@@ -140,12 +142,3 @@ def _is_others(module: Any, own: List[str]) -> bool:
     if any(part in INSTALLED for part in Path(path).parts):
         return True
     return not any(os.path.commonpath([path, folder]) == folder for folder in own)
-
-
-def _changed() -> List[str]:
-    try:
-        shown = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-    began = dict(os.fsdecode(entry).split("=", 1) for entry in shown if b"=" in entry)
-    return sorted({name for name, _ in began.items() ^ os.environ.items()})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
+from seerd.agent import host
 from seerd.training.attempt import Attempt
 from seerd.training.observer.printed import Line, Lines, Reports
 from seerd.training.observer.saved import FILE_QUIET_S, Carrier, Saved, SoFar, Watch, follows
@@ -92,7 +93,9 @@ class Observer:
         """Observe until the script has ended."""
         self._attempt.tell("training", epoch=self._reports.epoch)
         ended = self._attempt.folder / "ended"
-        while not ended.exists() and self._is_anybody_there():
+        while not ended.exists() and (
+            host.is_there(self._launcher) or not self._attempt.is_alone()
+        ):  # the script runs, or an agent will say how it ended
             began = time.monotonic()
             self._read(self._lines.new())
             self._look_at_saved()
@@ -119,16 +122,6 @@ class Observer:
         manifest = json.loads((self._attempt.checkpoints / f"{name}.json").read_text())
         self._reports.go_on(manifest["epoch"], manifest["metrics"], manifest["recent"])
         return int(name.rpartition("-")[2])
-
-    def _is_anybody_there(self) -> bool:
-        """Return whether the script is running, or an agent that will say how it ended."""
-        try:
-            os.kill(self._launcher, 0)
-        except ProcessLookupError:
-            return not self._attempt.is_alone()
-        except PermissionError:
-            pass
-        return True
 
     # ------------------------------------------------------------ what is printed
 
@@ -307,7 +300,7 @@ class Observer:
             self._ending = Ending(time.monotonic())
         if not self._ending.signalled and not self._will_soon_save(self._ending):
             self._ending.signalled = True
-            ranks = _children(self._launcher) if self._by_torchrun else []
+            ranks = host.children(self._launcher) if self._by_torchrun else []
             for process in ranks or [self._launcher]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGTERM)
@@ -330,29 +323,14 @@ class Observer:
         """
         if sys.platform != "linux":
             return True
-        ranks = _children(self._launcher) if self._by_torchrun else [self._launcher]
-        return any(map(_is_alive, ranks))
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+        ranks = host.children(self._launcher) if self._by_torchrun else [self._launcher]
+        return any(map(host.is_there, ranks))
 
 
 def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
     if not by_torchrun:
         return [logs / "launcher.log"]
     return sorted(logs.glob("*/attempt_*/0/std*.log"))
-
-
-def _children(parent: int) -> List[int]:
-    children = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{parent}/task").iterdir():
-            children += [int(pid) for pid in (task / "children").read_text().split()]
-    return children
 
 
 def _say(text: str) -> None:

@@ -7,10 +7,10 @@ that the spec constrains have come too. Other metrics count with the value that 
 import math
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from seerd.agent.patterns import NumberPattern
-from seerd.training.attempt import Attempt
+from seerd.training.attempt import Attempt, mean_of
 
 MOST_AT_ONCE = 1 << 20
 LONGEST_LINE = 1 << 14  # the end of a longer line is not read: a pattern may take long on it
@@ -122,7 +122,12 @@ class Reports:
         """Read a line; yield after each report that it completes. `now`: monotonic seconds."""
         if line.text.startswith(OURS):
             return
-        numbers: Dict[str, Any] = dict(self._numbers(line.text))
+        numbers: Dict[str, Any] = {}
+        for name, pattern in self._patterns.items():
+            number, longer = pattern.read(line.text) or (NOTHING, "")
+            self.partial = self.partial or longer
+            if number is not NOTHING:
+                numbers[name] = number if math.isfinite(number) else None
         rewritten = self._rewritten.setdefault(line.path, RewrittenLine())
         number = numbers.pop(self._metric, NOTHING)
         counts = (
@@ -168,20 +173,7 @@ class Reports:
     @property
     def saved_metrics(self) -> Dict[str, Optional[float]]:
         """The last report's metrics in a checkpoint: the one that counts may be a mean."""
-        return (
-            {**self.metrics, self._metric: self._attempt.aggregate(self.recent)}
-            if self.recent
-            else {}
-        )
-
-    def _numbers(self, text: str) -> Iterator[Tuple[str, Optional[float]]]:
-        """Yield what the patterns match: None for a number that is not finite."""
-        for name, pattern in self._patterns.items():
-            result = pattern.read(text)
-            if result is not None:
-                number, longer = result
-                self.partial = self.partial or longer
-                yield name, number if math.isfinite(number) else None
+        return {**self.metrics, self._metric: mean_of(self.recent)} if self.recent else {}
 
 
 def _text(line: bytes) -> str:

@@ -370,11 +370,22 @@ class Carrier:
             if not is_same or (shows and not is_sound(part)):
                 return None
             self._units += 1
-            self._name(part, name, saved, standing, out.sha256.hexdigest())
+            manifest = {
+                "version": 1,
+                "name": name,
+                "epoch": standing.epoch,
+                "metrics": standing.metrics,
+                "sha256": out.sha256.hexdigest(),
+                "size": part.stat().st_size,
+                "at": saved.path,
+                "recent": standing.recent,
+            }
+            os.replace(part, folder / f"{name}.pt")
+            checkpoints.publish(folder, manifest, self._attempt.goal)
         except (FileNotFoundError, BlockingIOError):  # it is being replaced, or written
             return None
         finally:
-            part.unlink() if part.exists() else None
+            part.unlink(missing_ok=True)
         return name
 
     def _copy(self, saved: Saved, out: checkpoints.Flushed) -> bool:
@@ -387,17 +398,3 @@ class Carrier:
         with open(path, "rb") as file:  # it stays the same file though another takes its name
             shutil.copyfileobj(file, out, BLOCK)
             return saved.signature[0][1:] == identity(os.fstat(file.fileno()))
-
-    def _name(self, part: Path, name: str, saved: Saved, standing: SoFar, sha256: str) -> None:
-        manifest = {
-            "version": 1,
-            "name": name,
-            "epoch": standing.epoch,
-            "metrics": standing.metrics,
-            "sha256": sha256,
-            "size": part.stat().st_size,
-            "at": saved.path,
-            "recent": standing.recent,
-        }
-        os.replace(part, part.with_name(f"{name}.pt"))
-        checkpoints.publish(part.parent, manifest, self._attempt.goal)
