@@ -21,9 +21,13 @@ def aim_all(state: State) -> None:
     state.agenda.refit = True
     state.agenda.roomy = {}
     nodes = [PackingNode(instance.id, instance.usable) for instance in _ready(state)]
-    demands = _demands(state)
-    per_instance = state.facts.cluster.per_instance
-    placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
+    ready = {node.id for node in nodes}
+    demands, present = _demands(state), {}
+    for trial in (state.trials[demand.trial] for demand in demands):
+        where = trial.target or trial.held
+        if not trial.out and where and all(slots.node in ready for slots in where):
+            present[trial.id] = where
+    placed = place(demands, present, nodes, pack=state.facts.cluster.per_instance)
     state.aims.waiting = {d.trial: d.gpus for d in demands if d.trial not in placed}
     for node in nodes:
         state.fleet.instances[node.id].claims.clear()
@@ -82,22 +86,16 @@ def _ready(state: State) -> list[Instance]:
 
 def _demands(state: State) -> list[Demand]:
     """Return what wanted trials demand; note their sizes and how many instances they need."""
-    wanted, aims = state.plan.wanted, state.aims
-    aims.most = _most(state)
+    wanted, aims, ready = state.plan.wanted, state.aims, _ready(state)
+    largest = max((i.usable for i in ready), default=0)
+    aims.most = None
+    if any(i.usable < i.gpus for i in ready) and largest < state.facts.cluster.gpus_per_instance:
+        fitting = (gpus for gpus in state.outline.allocations if gpus <= largest)
+        aims.most = max(fitting, default=None)  # so that none waits where all are shared
     demands = [Demand(a.trial, aims.cut(a.gpus)) for a in state.plan.order if a.trial in wanted]
     aims.sizes = Counter(demand.gpus for demand in demands)
     aims.needed = _needed(state)
     return demands
-
-
-def _most(state: State) -> int | None:
-    """Return the most GPUs of a trial where all instances are shared, so that none waits."""
-    ready = _ready(state)
-    largest = max((i.usable for i in ready), default=0)
-    if all(i.usable == i.gpus for i in ready) or largest >= state.facts.cluster.gpus_per_instance:
-        return None
-    fitting = (gpus for gpus in state.outline.allocations if gpus <= largest)
-    return max(fitting, default=None)
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
@@ -143,18 +141,6 @@ def fill(state: State) -> None:
         for trial in sorted(placed.keys() & {demand.trial for demand in first}):
             del state.aims.waiting[trial]
             _aim(state, state.trials[trial], placed[trial])
-
-
-def _present(
-    state: State, demands: list[Demand], nodes: list[PackingNode]
-) -> dict[str, Assignment]:
-    ready = {node.id for node in nodes}
-    present: dict[str, Assignment] = {}
-    for trial in (state.trials[demand.trial] for demand in demands):
-        where = trial.target or trial.held
-        if not trial.out and where and all(slots.node in ready for slots in where):
-            present[trial.id] = where
-    return present
 
 
 def _aim(state: State, trial: Trial, target: Assignment | None) -> None:

@@ -105,7 +105,11 @@ class Ledger:
 
     def spent_gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""
-        return self._linear_gpu_s(now_s) + self._shortfall(now_s)
+        gpu_s = self._closed_gpu_s + self._open_gpus * now_s - self._open_gpu_since
+        if now_s >= self._grown_by:
+            return gpu_s
+        ages = ((charge, now_s - charge.since_s) for charge in self.open.values())
+        return gpu_s + sum(c.gpus * max(0.0, c.minimum_s - age_s) for c, age_s in ages)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
         """Return the GPU-seconds if all is given back from now on, within `release_s` seconds."""
@@ -133,17 +137,6 @@ class Ledger:
     def usd(self, gpu_s: float) -> float:
         """Return the price of so many GPU-seconds in USD."""
         return gpu_s / 3600 * self.usd_per_gpu_h
-
-    def _linear_gpu_s(self, now_s: float) -> float:
-        """Return the GPU-seconds billed up to `now_s` if open charges had no minimum."""
-        return self._closed_gpu_s + self._open_gpus * now_s - self._open_gpu_since
-
-    def _shortfall(self, now_s: float) -> float:
-        """Return the GPU-seconds that minimums add to the open charges at `now_s`."""
-        if now_s >= self._grown_by:
-            return 0.0
-        ages = ((charge, now_s - charge.since_s) for charge in self.open.values())
-        return sum(c.gpus * max(0.0, c.minimum_s - age_s) for c, age_s in ages)
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
         """Compute `exhausted_at` where minimums are the corners of a piecewise linear cost: where

@@ -316,6 +316,10 @@ class _Rooms:
 
     def emptiest(self, gpus: int) -> Home | None:
         """Return whole instances of one size with `gpus` GPUs where the fewest must leave."""
+
+        def leaving(node: str) -> tuple[int, int, str]:
+            return len(self._inside[node]), self._size[node] - self.free[node], node
+
         for size in sorted(set(self._size.values()), reverse=True):
             empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
             if gpus % size:
@@ -326,7 +330,7 @@ class _Rooms:
                     node for node in same if all(d.gpus <= self.largest for d in self._inside[node])
                 ]
             if len(empty) * size >= gpus:
-                return tuple(sorted(nsmallest(gpus // size, empty, key=self._loss)))
+                return tuple(sorted(nsmallest(gpus // size, empty, key=leaving)))
         return None
 
     def make_room(self, demand: Demand, home: Home) -> list[Demand]:
@@ -339,9 +343,6 @@ class _Rooms:
                 self._change(node, leaving.gpus)
                 displaced.append(leaving)
         return displaced
-
-    def _loss(self, node: str) -> tuple[int, int, str]:
-        return len(self._inside[node]), self._size[node] - self.free[node], node
 
     def _change(self, node: str, by: int) -> None:
         del self._by_free[self.free[node]][node]

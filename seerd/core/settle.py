@@ -17,9 +17,7 @@ from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import (
-    Again,
     AnyVerdict,
-    Blocked,
     FailCause,
     Failed,
     Gone,
@@ -48,8 +46,16 @@ def settle(state: State) -> Iterator[AnyVerdict]:
             yield retired
     yield from _checkpoints(state)
     yield from _warnings(state)
-    yield from _failures(state)
-    yield from _launches(state)
+    yield from newly_blocked(state)
+    judge, state.agenda.judge = state.agenda.judge, {}
+    for name, why in judge.items():
+        if _for_good(state, name, why):
+            yield Failed(trial=name, why=why)
+    refused, state.agenda.refused = state.agenda.refused, []
+    yield from (after_refusal(state, refusal) for refusal in refused)
+    some_ready, state.agenda.some_ready = state.agenda.some_ready, False
+    if some_ready and (again := after_coming(state)) is not None:
+        yield again
 
 
 def _checkpoints(state: State) -> Iterator[Kept | Warned]:
@@ -77,23 +83,6 @@ def _warnings(state: State) -> Iterator[Warned | Slow]:
     for name in waited:
         if (slow := newly_slow(state.trials[name], state.rules.slow_share)) is not None:
             yield slow
-
-
-def _failures(state: State) -> Iterator[Failed | Blocked]:
-    yield from newly_blocked(state)
-    judge, state.agenda.judge = state.agenda.judge, {}
-    for name, why in judge.items():
-        if _for_good(state, name, why):
-            yield Failed(trial=name, why=why)
-
-
-def _launches(state: State) -> Iterator[Again]:
-    refused, state.agenda.refused = state.agenda.refused, []
-    for refusal in refused:
-        yield after_refusal(state, refusal)
-    some_ready, state.agenda.some_ready = state.agenda.some_ready, False
-    if some_ready and (again := after_coming(state)) is not None:
-        yield again
 
 
 def _for_good(state: State, name: str, why: FailCause) -> bool:

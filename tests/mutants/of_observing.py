@@ -14,7 +14,7 @@ OBSERVING = (
         "what the death of its writer has closed counts as whole",
         "a checkpoint is a whole file",
         "Observer._runs",
-        "any(map(_is_alive, ranks))",
+        "any(map(host.is_there, ranks))",
         "True",
         (f"{SAVES}::test_what_the_death_of_its_writer_has_closed_is_not_whole",),
     ),

@@ -133,7 +133,7 @@ COUNTING = (
     Mutant(
         "open charges forget the minimum",
         "the budget is kept, with the minimum of 60 s",
-        "Ledger._shortfall",
+        "Ledger.spent_gpu_s",
         "sum(c.gpus * max(0.0, c.minimum_s - age_s) for c, age_s in ages)",
         "0.0",
         (f"{LEDGER}::test_a_rented_instance_costs_at_least_a_minute",),

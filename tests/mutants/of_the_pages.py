@@ -258,9 +258,9 @@ PROMISED = (
     Mutant(
         "a trial that is larger than the share waits for ever",
         "a trial that is larger than the share goes on with fewer GPUs",
-        "aiming._most",
-        "return max(fitting, default=None)",
-        "return None",
+        "aiming._demands",
+        "max(fitting, default=None)",
+        "None",
         (f"{SHARING}::test_a_trial_that_is_larger_than_the_share_goes_on_with_fewer_gpus",),
     ),
     Mutant(
