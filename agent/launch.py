@@ -152,7 +152,6 @@ def launch_plan(
 
 
 def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> dict[str, Any]:
-    """Return the content of trial.json."""
     of_job = ("allocations", "metric", "mode", "smooth", "constraints")
     about = {
         "version": 1,

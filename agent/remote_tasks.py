@@ -204,16 +204,15 @@ def _end_foreign(run: str, folder: Path, grace_s: float) -> dict[str, Any]:
 
 
 def _end_agent(run: str, folder: Path, ask: Callable[[], None], patience_s: float) -> None:
-    """Ask the agent to end, and kill it after `patience_s` seconds."""
-    if folder.is_dir():
-        os.chdir(folder)
-        if _locked():
-            ask()
-            if not _comes_true(lambda: not _locked(), patience_s):
-                _kill_agent(run)
-
-
-def _kill_agent(run: str) -> None:
+    """Ask the agent to end, and kill it after `patience_s` seconds. Raises `EndError`."""
+    if not folder.is_dir():
+        return
+    os.chdir(folder)
+    if not _locked():
+        return
+    ask()
+    if _comes_true(lambda: not _locked(), patience_s):
+        return
     agents = _agent()
     members: set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if host.is_there(pid)}, set())

@@ -185,7 +185,6 @@ class Agent:
             self._orders.expect_end(at)
 
     def _report(self, facts: list[Fact]) -> None:
-        """Keep and send facts."""
         if not facts:
             return
         self._journal.note(facts)

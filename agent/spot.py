@@ -75,7 +75,7 @@ class Metadata:
             raise
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> bytes:
-        request = Request(self._url + path, headers=headers, method=method)  # noqa: S310 (of our env)
+        request = Request(self._url + path, headers=headers, method=method)  # noqa: S310 (ours)
         with WITHOUT_PROXY.open(request, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(LONGEST)
             return body

@@ -116,11 +116,8 @@ def places(gpus: int, size: int, gpus_per_instance: int) -> int:
 def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
     """List how many GPUs a trial may have: `p_min`, doubled while efficient; or whole instances."""
     params, per_instance = problem.params, problem.gpus_per_instance
-    most = gpus if params.p_max is None else min(gpus, params.p_max)
-    doubled = takewhile(
-        lambda p: p <= most, (params.p_min * 2**i for i in range(1, gpus.bit_length() + 1))
-    )
-    fit = (p for p in doubled if p <= per_instance or p % per_instance == 0)
+    larger = params.doubled(gpus)[1:]
+    fit = (p for p in larger if p <= per_instance or p % per_instance == 0)
     return (params.p_min, *takewhile(lambda p: problem.scaling.efficiency(p) >= EFFICIENCY, fit))
 
 
@@ -244,6 +241,24 @@ class Search(Ladders):
                 break
         return tuple(new)
 
+    def answer(self, view: View) -> Plan:
+        """Return the plan: trials go on as far as they can, and new ones fill the places."""
+        setting = self.setting
+        self.settle(view)
+        new = self.fill(view)
+        jobs = sorted(self.running.values(), key=attrgetter("until"), reverse=True)
+        judged = self.take_compared(view.mode)
+        if not jobs:
+            return Plan(new=new, done=True, compared=judged)
+        cluster, gpus, size = setting.cluster, setting.sizes[0], setting.problem.gpus_per_instance
+        if self.exhausted:
+            fitting = (p for p in setting.sizes if places(cluster.gpus, p, size) >= len(jobs))
+            gpus = max(fitting, default=gpus)
+        allocations = [job.allocation for job in jobs]
+        if gpus != setting.problem.params.p_min:
+            allocations = [allocation._replace(gpus=gpus) for allocation in allocations]
+        return Plan(tuple(allocations), new, ask_at_s=cluster.ask_at_s, compared=judged)
+
     def take_changes(self) -> dict[str, Json]:
         """Return what has changed in the memory since the last call."""
         for name, place in self.places.items():
@@ -274,7 +289,6 @@ SearchT = TypeVar("SearchT", bound=Search)
 def policy(
     setting_of: Callable[[Problem], SearchSetting | Impossible],
     make: Callable[[SearchSetting], SearchT],
-    decide: Callable[[SearchT, View], Plan],
 ) -> Policy:
     """Make a policy that works with a search, which is cached with the policy's memory."""
     cache = IndexCache[SearchT]()
@@ -298,7 +312,7 @@ def policy(
             if view.trials:
                 index.take_up(view)
                 note = FORGOTTEN
-        answer = decide(index, view)
+        answer = index.answer(view)
         after = memory.after(forgotten | index.take_changes())
         cache.keep(problem, after, index)
         return (replace(answer, note=note) if note else answer), after
@@ -314,26 +328,7 @@ def asha(source: Callable[[Problem], AtRandom] = AtRandom, most_brackets: int = 
     return policy(
         lambda problem: setting(problem, brackets_of(problem.params, most_brackets), sizes),
         lambda setting: Search(setting, source(setting.problem)),
-        _decide,
     )
-
-
-def _decide(search: Search, view: View) -> Plan:
-    setting = search.setting
-    search.settle(view)
-    new = search.fill(view)
-    jobs = sorted(search.running.values(), key=attrgetter("until"), reverse=True)
-    judged = search.take_compared(view.mode)
-    if not jobs:
-        return Plan(new=new, done=True, compared=judged)
-    cluster, gpus, size = setting.cluster, setting.sizes[0], setting.problem.gpus_per_instance
-    if search.exhausted:
-        fitting = (p for p in setting.sizes if places(cluster.gpus, p, size) >= len(jobs))
-        gpus = max(fitting, default=gpus)
-    allocations = [job.allocation for job in jobs]
-    if gpus != setting.problem.params.p_min:
-        allocations = [allocation._replace(gpus=gpus) for allocation in allocations]
-    return Plan(tuple(allocations), new, ask_at_s=cluster.ask_at_s, compared=judged)
 
 
 def fixed_outline(

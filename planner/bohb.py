@@ -85,13 +85,25 @@ def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | 
             params=dict(point), distributions=of_point, state=state, value=value
         )
 
+    results = sum(metric is not None for _, metric in observed.results)
+    good = _good(len(space.parameters), results)
     states, worst = optuna.trial.TrialState, float("-inf") if mode == "max" else float("inf")
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of new features
-            study = _study(optuna, space, observed, mode, seed)
+            sampler = optuna.samplers.TPESampler(
+                n_startup_trials=1,
+                multivariate=True,
+                group=any(parameter.when for parameter in space.parameters),
+                constant_liar=True,
+                gamma=lambda results: min(results, good),
+                seed=seed,
+            )
+            study = optuna.create_study(
+                sampler=sampler, direction="maximize" if mode == "max" else "minimize"
+            )
             for point, metric in observed.results:
                 value = worst if metric is None else metric
                 study.add_trial(trial(point, states.COMPLETE, value))
@@ -101,21 +113,6 @@ def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | 
             return next((p for p in asked if space.allows(_config(p, space))), None)
     finally:
         optuna.logging.set_verbosity(verbosity)
-
-
-def _study(optuna: Any, space: Space, observed: Observed, mode: Mode, seed: int) -> Any:
-    results = sum(metric is not None for _, metric in observed.results)
-    good = _good(len(space.parameters), results)
-    sampler = optuna.samplers.TPESampler(
-        n_startup_trials=1,
-        multivariate=True,
-        group=any(parameter.when for parameter in space.parameters),
-        constant_liar=True,
-        gamma=lambda results: min(results, good),
-        seed=seed,
-    )
-    direction = "maximize" if mode == "max" else "minimize"
-    return optuna.create_study(sampler=sampler, direction=direction)
 
 
 def _good(parameters: int, results: int) -> int:
@@ -164,9 +161,12 @@ class FromModel(AtRandom):
             seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
             point = suggest(self._space, self.known(reports), mode, seed)
             config = config if point is None else _config(point, self._space)
-        rows = self._untried()
-        if not rows:
+        if not self._table:
             return config
+        counts = Counter(key for _, key in self._table)
+        rounds = min(self._tried[key] // n for key, n in counts.items())
+        left = {key for key, n in counts.items() if self._tried[key] < n * (rounds + 1)}
+        rows = [row for row, key in self._table if key in left]  # those that fewest trials have had
         return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
 
     def drew(self, trial: str, config: Config) -> None:
@@ -208,13 +208,6 @@ class FromModel(AtRandom):
             [(self._points[trial], results[trial]) for trial in latest],
             [self._points[trial] for trial in sorted(self._pending)],
         )
-
-    def _untried(self) -> list[Config]:
-        """List the rows of the space's table that fewest trials have had."""
-        counts = Counter(key for _, key in self._table)
-        rounds = min((self._tried[key] // n for key, n in counts.items()), default=0)
-        left = {key for key, n in counts.items() if self._tried[key] < n * (rounds + 1)}
-        return [row for row, key in self._table if key in left]
 
 
 def _fits(config: Config, space: Space) -> bool:

@@ -38,11 +38,24 @@ class Terms:
 def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | Impossible:
     """Set the cloud's costs aside; `Impossible` names the least limits that would do."""
     problem = _shaped(problem, terms.cluster)
-    if terms.cluster.per_instance:
-        unplanned = _later(problem, terms)
-        if isinstance(unplanned, Impossible):
-            return unplanned
-        problem = unplanned
+    if terms.cluster.per_instance:  # boot comes before the first stage, closing after the last
+        cloud, limits = terms.profile.cloud, problem.planned
+        boot_s = cloud.pending.quantile(Z95 / 2) + cloud.boot.quantile(Z95)
+        left_s = limits.deadline_s - boot_s - terms.closing_s
+        if limits.max_gpus == 0 or left_s < problem.params.t_min_s:
+            return _nothing_fits(problem, terms, None)
+        ready = f"stages begin after {boot_s:.0f}s, when instances are ready"
+        left = "what the plan has left at the end of its last stage is used too"
+        notes = (
+            f"{ready}, and end {terms.closing_s:.0f}s before the deadline",
+            f"{left}: it goes on as long as deadline and budget allow",
+        )
+        problem = replace(
+            problem,
+            within=replace(limits, deadline_s=left_s),
+            start_s=boot_s,
+            adjusted=(*problem.adjusted, *notes),
+        )
     allowed, share = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h), 1.0
     why: Impossible | None = None
     while share > LEAST:
@@ -108,27 +121,6 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
     within = None if most == limits.max_gpus else replace(limits, max_gpus=most)
     whole, adjusted = cluster.per_instance, (*problem.adjusted, *notes)
     return replace(problem, params=params, within=within, whole=whole, adjusted=adjusted)
-
-
-def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
-    """Set time aside: for boot before the first stage, and for closing after the last."""
-    cloud, limits = terms.profile.cloud, problem.planned
-    boot_s = cloud.pending.quantile(Z95 / 2) + cloud.boot.quantile(Z95)
-    left_s = limits.deadline_s - boot_s - terms.closing_s
-    if limits.max_gpus == 0 or left_s < problem.params.t_min_s:
-        return _nothing_fits(problem, terms, None)
-    ready = f"stages begin after {boot_s:.0f}s, when instances are ready"
-    left = "what the plan has left at the end of its last stage is used too"
-    notes = (
-        f"{ready}, and end {terms.closing_s:.0f}s before the deadline",
-        f"{left}: it goes on as long as deadline and budget allow",
-    )
-    return replace(
-        problem,
-        within=replace(limits, deadline_s=left_s),
-        start_s=boot_s,
-        adjusted=(*problem.adjusted, *notes),
-    )
 
 
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:

@@ -132,7 +132,7 @@ def prospects(
 
 
 def _prospect(job: PlannedJob, view: View, spent_gpu_s: float, *, alike: bool) -> Prospect:
-    sign = _sign(view)
+    sign = 1.0 if view.mode == "max" else -1.0
     results = [
         value
         for _, value in sorted(
@@ -144,24 +144,14 @@ def _prospect(job: PlannedJob, view: View, spent_gpu_s: float, *, alike: bool) -
     ]
     if len(results) < FEW or not spent_gpu_s:
         return Prospect(job.id, spent_gpu_s=spent_gpu_s)
-    best, unit = max(results), 1.0 if alike else _spread(view)
+    best, unit = max(results), 1.0
+    if not alike:  # how far the best result is above the best of the median trial; 1 if it is not
+        made = ([r.metric for r in t.history if r.metric is not None] for t in view.trials.values())
+        bests = [max(sign * metric for metric in metrics) for metrics in made if metrics]
+        unit = best - statistics.median(bests) or 1.0
     regrets = [(best - max(results[: int(len(results) * part)])) / (1 / part - 1) for part in PARTS]
     regret = job.weight * statistics.fmean(regrets) / unit
     return Prospect(job.id, best / unit, regret, spent_gpu_s)
-
-
-def _spread(view: View) -> float:
-    """Return how far the best result is above the best of the median trial; 1 if it is not."""
-    bests = [
-        max(results)
-        for trial in view.trials.values()
-        if (results := [_sign(view) * r.metric for r in trial.history if r.metric is not None])
-    ]
-    return max(bests) - statistics.median(bests) or 1.0
-
-
-def _sign(view: View) -> float:
-    return 1.0 if view.mode == "max" else -1.0
 
 
 FLOOR = 0.5  # the part of its fair share that every job keeps, whatever it offers

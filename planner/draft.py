@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct, convert, to_builtins
 
+from seerd.planner.adapted import longest_training
 from seerd.planner.asha import sizes
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.memory import Count, Json, Memory, Values, holding
 from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
 from seerd.planner.pace import MeasuredPace
 from seerd.planner.profile import Scaling
-from seerd.planner.ranking import RankKey, standing_at
-from seerd.planner.surrogate import Kernel
+from seerd.planner.ranking import RankKey, metric_at, standing_at
+from seerd.planner.surrogate import Kernel, RungResult
 from seerd.planner.trial_ids import Names, names, names_after
 from seerd.planner.windows import ElasticRound, Windows
 
@@ -184,6 +185,31 @@ class PlanDraft:
         if most is not None:
             until = most if until is None else min(most, until)
         self.allocations[trial.id] = Allocation(trial.id, gpus, 0, until)
+
+    def is_beaten(self, trial: TrialView) -> bool:
+        """Return whether a trial is not worth its GPUs any more; not if it is about to end."""
+        if trial.reports >= (longest_training(self.problem, self.view) or math.inf):
+            return False
+        level = self.windows.level(trial)
+        if settled(trial, self.view.mode) or level == 0 or self.number == self.windows.last:
+            return settled(trial, self.view.mode)
+        arrived = [other.id for other in self.arrived(level)]
+        return trial.id not in arrived[: max(1, int(len(arrived) / self.problem.params.eta))]
+
+    def results(self) -> list[RungResult]:
+        """List what the model learns from; a trial that has diverged is last on every rung."""
+        sign = 1.0 if self.view.mode == "max" else -1.0
+        results = []
+        trials: Sequence[Tried] = (*self.problem.params.earlier, *self.view.trials.values())
+        for number, trial in enumerate(trials):
+            for rung, reports in enumerate(self.windows.rungs):
+                if trial.history and trial.history[-1].reports >= reports:
+                    metric = metric_at(trial, reports)
+                    value = None if metric is None else sign * metric
+                    results.append(RungResult(number, rung, value))
+                elif trial.history and trial.history[-1].metric is None:
+                    results.append(RungResult(number, rung, None))
+        return results
 
 
 def diverged(trial: TrialView) -> bool:

@@ -111,16 +111,13 @@ def _law(points: Mapping[int, float]) -> Law:
     if len(points) == 1:
         ((gpus, seconds),) = points.items()
         return Law(0.0, seconds * gpus)
-    laws = [_least_squares(points, terms) for terms in range(FEWEST_TERMS, len(_features(1)) + 1)]
+    from scipy.optimize import nnls  # costs more to import than all other commands together take
+
+    laws = []
+    for terms in range(FEWEST_TERMS, len(_features(1)) + 1):
+        rows = [[feature / s for feature in _features(gpus)[:terms]] for gpus, s in points.items()]
+        weights, _ = nnls(rows, [1.0] * len(rows))  # least squares of relative deviations
+        laws.append(Law(*map(float, weights)))
     errors = [deviation(law, points) for law in laws]
     close = (law for law, error in zip(laws, errors, strict=True) if error <= CLOSE)
     return next(close, laws[errors.index(min(errors))])
-
-
-def _least_squares(points: Mapping[int, float], terms: int) -> Law:
-    """Fit the law of the first `terms` terms with the least squares of relative deviations."""
-    from scipy.optimize import nnls  # costs more to import than all other commands together take
-
-    rows = [[feature / s for feature in _features(gpus)[:terms]] for gpus, s in points.items()]
-    weights, _ = nnls(rows, [1.0] * len(rows))
-    return Law(*map(float, weights))

@@ -46,10 +46,16 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     if most is not None and p_min > most:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
+    size = problem.gpus_per_instance if problem.whole else 1
+    spare = SPARE_INSTANCE if problem.whole else SPARE_GPU
     gpus, lasts_s = 1, 0.0
     for counted in counted_with(problem):
-        gpus = _paid(counted, problem)
-        gpus = gpus if most is None else min(gpus, most)
+        exact = counted.budget_gpu_s / counted.deadline_s / size * HAIR
+        count = max(-(-p_min // size), int(exact))
+        another_trial = problem.whole or (count + 1) % p_min == 0
+        one_more_s = counted.budget_gpu_s / ((count + 1) * size)
+        count += another_trial and exact - count > spare and one_more_s >= least_s
+        gpus = count * size if most is None else min(count * size, most)
         lasts_s = min(limits.deadline_s, limits.budget_gpu_s / gpus)
         if lasts_s * HAIR >= least_s:
             return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
@@ -68,18 +74,6 @@ def counted_with(problem: Problem) -> tuple[Limits, ...]:
     if problem.whole or problem.extended:
         return (problem.planned,)
     return problem.limits, problem.planned
-
-
-def _paid(limits: Limits, problem: Problem) -> int:
-    params, size = problem.params, problem.gpus_per_instance if problem.whole else 1
-    exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
-    count = max(-(-params.p_min // size), int(exact))
-    spare = SPARE_INSTANCE if problem.whole else SPARE_GPU
-    another_trial = problem.whole or (count + 1) % params.p_min == 0
-    one_more_s = limits.budget_gpu_s / ((count + 1) * size)
-    return (
-        count + (another_trial and exact - count > spare and one_more_s >= params.t_min_s)
-    ) * size
 
 
 def at_least(figure: float) -> float:

@@ -104,10 +104,20 @@ class Climb:
     # members that have begun and are not through; not written, as it follows from the rest
     running: list[str] = field(default_factory=list)
 
+    @classmethod
+    def read(cls, values: Values) -> Climb:
+        """Read what was remembered. Raises `ValueError` if no version can have written it."""
+        climb = convert({key: values.get(key) for key in REMEMBERED}, cls)
+        running = [name for name in climb.members[: climb.begun] if name not in values]
+        return replace(climb, running=running)
+
     @property
     def over(self) -> bool:
         """Whether there are no more brackets."""
         return self.bracket >= 0 > self.rung
+
+
+REMEMBERED = "bracket", "rung", "asked", "begun", "members"  # the fields that are written
 
 
 def halving(course_of: Callable[[Problem], Brackets | Impossible]) -> Policy:
@@ -122,7 +132,7 @@ def halving(course_of: Callable[[Problem], Brackets | Impossible]) -> Policy:
         return Outline((bracket,), stages, first_round_s, adjusted=problem.adjusted)
 
     def plan(problem: Problem, made: Brackets, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        climb = cache.take(problem, memory) or recall(memory, VERSION, _read)
+        climb = cache.take(problem, memory) or recall(memory, VERSION, Climb.read)
         turn = _Turn(made, view, climb or Climb(), memory if climb else Memory())
         if climb is None and view.trials:
             turn.take_up()
@@ -132,15 +142,6 @@ def halving(course_of: Callable[[Problem], Brackets | Impossible]) -> Policy:
         return answer, after
 
     return prepared(course_of, outline, plan)
-
-
-REMEMBERED = "bracket", "rung", "asked", "begun", "members"  # the fields that are written
-
-
-def _read(values: Values) -> Climb:
-    climb = convert({key: values.get(key) for key in REMEMBERED}, Climb)
-    running = [name for name in climb.members[: climb.begun] if name not in values]
-    return replace(climb, running=running)
 
 
 class _Turn:

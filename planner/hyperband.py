@@ -99,21 +99,17 @@ def _largest(problem: Problem) -> tuple[int, Fraction] | None:
         if limits.max_gpus is not None and peak > limits.max_gpus:
             crowded = True
             continue
-        units = sum(_units(problem, rungs) for rungs in tracks)
+        units = Fraction(0)
+        for rungs in tracks:
+            before = [Fraction(0), *(until for _, until in rungs)]
+            for rung, (trials, until) in enumerate(rungs):
+                units += trials * _gpus(problem, rung) * (until - before[rung])
         resource = min(by_time, Fraction(limits.budget_gpu_s) / (unit_s * units))
         if not (crowded or problem.whole):
             resource = min(eta ** (most + 1), resource)
         if resource >= eta**most:
             return most, resource
     return None
-
-
-def _units(problem: Problem, rungs: list[tuple[int, Fraction]]) -> Fraction:
-    total, before = Fraction(0), Fraction(0)
-    for rung, (trials, until) in enumerate(rungs):
-        total += trials * _gpus(problem, rung) * (until - before)
-        before = until
-    return total
 
 
 HYPERBAND = halving(course)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 
 from msgspec import Struct, convert, to_builtins
 
 from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
 from seerd.planner.memory import Count, Json
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
+from seerd.planner.model import Allocation, NewTrial, Plan, View
 from seerd.planner.pace import MeasuredPace
 from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
@@ -62,26 +61,24 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
         homes.append(node)
         heapq.heapreplace(emptiest, (-free[node], -trial, node))
     dealt, growing = [p_min] * trials, list(range(trials))
-    while growing:
-        growing = [i for i in growing if _grow(i, dealt, homes[i], free, p_max, gpus_per_instance)]
-    return dealt
 
-
-def _grow(
-    trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int
-) -> bool:
-    """Give a trial one more GPU or instance; return False if it can have no more."""
-    if free[node] > 0 and dealt[trial] < p_max:
-        free[node] -= 1
-        dealt[trial] += 1
+    def grows(trial: int) -> bool:
+        """Give a trial one more GPU or instance; return False if it can have no more."""
+        if free[homes[trial]] > 0 and dealt[trial] < p_max:
+            free[homes[trial]] -= 1
+            dealt[trial] += 1
+            return True
+        empty = next((i for i, n in enumerate(free) if n == gpus_per_instance), None)
+        grown = dealt[trial] + gpus_per_instance
+        if empty is None or dealt[trial] % gpus_per_instance or grown > p_max:
+            return False
+        free[empty] = 0
+        dealt[trial] = grown
         return True
-    empty = next((i for i, n in enumerate(free) if n == gpus_per_instance), None)
-    grown = dealt[trial] + gpus_per_instance
-    if empty is None or dealt[trial] % gpus_per_instance or grown > p_max:
-        return False
-    free[empty] = 0
-    dealt[trial] = grown
-    return True
+
+    while growing:
+        growing = [trial for trial in growing if grows(trial)]
+    return dealt
 
 
 class DeadlineSchedule(Search):
@@ -166,6 +163,69 @@ class DeadlineSchedule(Search):
         for name in [name for name in self.present if name not in self.running]:
             self.end(name, now_s)
 
+    def answer(self, view: View) -> Plan:
+        """Run ASHA while there is time; then the running trials share all GPUs."""
+        cluster = self.setting.cluster
+        self.look(view)
+        left_s = cluster.end_s - max(view.now_s, cluster.start_s)
+        new = self._next(view, left_s)
+        self.end_idle(view.now_s)
+        judged = self.take_compared(view.mode)
+        if not self.running:
+            return Plan(new=new, done=True, compared=judged)
+        allocations = tuple(self._allocations(view, left_s))
+        return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
+
+    def _next(self, view: View, left_s: float) -> tuple[NewTrial, ...]:
+        setting, arrivals = self.setting, self.settle(view)
+        longest_s, most = self.longest_s(view.now_s), setting.brackets[0][-1]
+        eta = setting.problem.params.eta
+        if worth_starting(left_s, longest_s, self.pace, most, eta):
+            return self.fill(view)
+        self.carry_on(view, arrivals)
+        while self._wants_more(left_s) and self.promote_best(view):
+            self.learn()
+        return () if self.running else self.fill(view)
+
+    def _wants_more(self, left_s: float) -> bool:
+        """Return whether no trial runs, or some GPUs that are paid idle are of no use to any."""
+        running, pace, setting = self.running, self.pace, self.setting
+        if not running or not setting.cluster.idle_paid:
+            return not running
+        if pace.report_s is None or left_s < pace.start_s + pace.report_s:
+            return False
+        usable = sum(self.usable(name, left_s) for name in running)
+        fits = usable + setting.problem.params.p_min <= setting.cluster.gpus
+        return fits and len(running) < setting.places
+
+    def _allocations(self, view: View, left_s: float) -> Iterator[Allocation]:
+        """Yield every running trial, best first. Sizes are doubled, as batches have to be split. A
+        trial keeps its GPUs, unless some are taken or it is worth restarting on more.
+        """
+        setting, names = self.setting, self.running
+        cluster, problem, params = setting.cluster, setting.problem, setting.problem.params
+        ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
+        last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
+        # new ones stand where those without a report do
+        new = [name for name in names if name not in view.trials]
+        order = [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
+        p_max = cluster.gpus if params.p_max is None else params.p_max
+        dealt = deal(len(order), cluster.gpus, params.p_min, p_max, problem.gpus_per_instance)
+        now_s = max(view.now_s, cluster.start_s)
+        for name, most in zip(order, dealt, strict=True):
+            gpus = max((p for p in setting.sizes if p <= most), default=most)
+            reports = view.trials[name].reports if name in view.trials else 0
+            until = self.running[name].until
+            run = self.present.get(name)
+            if run is None:
+                run = self.begin(name, gpus, now_s)
+            elif gpus > run.gpus and reports < run.grows_at and self.worth(run, gpus, left_s):
+                until = min(until, run.grows_at)
+            elif gpus < run.gpus or (gpus > run.gpus and self.worth(run, gpus, left_s)):
+                self.end(name, now_s)
+                run = self.begin(name, gpus, now_s, reports + RESULTS_BETWEEN)
+            yield Allocation(name, run.gpus, until=until)
+
     def _before_s(self, name: str) -> float:
         return self._trained_s.get(name, 0.0)
 
@@ -177,81 +237,11 @@ def _after(prefix: str, values: Mapping[str, Json]) -> dict[str, Json]:
     return {key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)}
 
 
-def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    params = problem.params
-    most = gpus if params.p_max is None else min(gpus, params.p_max)
-    return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
-
-
-def _decide(schedule: DeadlineSchedule, view: View) -> Plan:
-    """Run ASHA while there is time; then the running trials share all GPUs."""
-    cluster = schedule.setting.cluster
-    schedule.look(view)
-    left_s = cluster.end_s - max(view.now_s, cluster.start_s)
-    new = _next(schedule, view, left_s)
-    schedule.end_idle(view.now_s)
-    judged = schedule.take_compared(view.mode)
-    if not schedule.running:
-        return Plan(new=new, done=True, compared=judged)
-    allocations = tuple(_allocations(schedule, view, left_s))
-    return Plan(allocations, new, ask_at_s=cluster.ask_at_s, compared=judged)
-
-
-def _next(schedule: DeadlineSchedule, view: View, left_s: float) -> tuple[NewTrial, ...]:
-    setting, arrivals = schedule.setting, schedule.settle(view)
-    longest_s, most = schedule.longest_s(view.now_s), setting.brackets[0][-1]
-    eta = setting.problem.params.eta
-    if worth_starting(left_s, longest_s, schedule.pace, most, eta):
-        return schedule.fill(view)
-    schedule.carry_on(view, arrivals)
-    while _idle(schedule, left_s) and schedule.promote_best(view):
-        schedule.learn()
-    return () if schedule.running else schedule.fill(view)
-
-
-def _idle(schedule: DeadlineSchedule, left_s: float) -> bool:
-    """Return whether none runs, or, where idle GPUs are paid, some GPUs are of no use to any."""
-    running, pace, setting = schedule.running, schedule.pace, schedule.setting
-    if not running or not setting.cluster.idle_paid:
-        return not running
-    if pace.report_s is None or left_s < pace.start_s + pace.report_s:
-        return False
-    usable = sum(schedule.usable(name, left_s) for name in running)
-    fits = usable + setting.problem.params.p_min <= setting.cluster.gpus
-    return fits and len(running) < setting.places
-
-
-def _allocations(schedule: DeadlineSchedule, view: View, left_s: float) -> Iterator[Allocation]:
-    """Yield every running trial, best first. Sizes are doubled, as batches have to be split. A
-    trial keeps its GPUs, unless some are taken or it is worth restarting on more.
-    """
-    setting, names = schedule.setting, schedule.running
-    cluster, problem = setting.cluster, setting.problem
-    ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
-    last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
-    # new ones stand where those without a report do
-    new = [name for name in names if name not in view.trials]
-    order = [*(trial.id for trial in ranked if trial.id not in last), *new, *last]
-    p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
-    dealt = deal(len(order), cluster.gpus, problem.params.p_min, p_max, problem.gpus_per_instance)
-    now_s = max(view.now_s, cluster.start_s)
-    for name, most in zip(order, dealt, strict=True):
-        gpus = max((p for p in setting.sizes if p <= most), default=most)
-        reports = view.trials[name].reports if name in view.trials else 0
-        until = schedule.running[name].until
-        run = schedule.present.get(name)
-        if run is None:
-            run = schedule.begin(name, gpus, now_s)
-        elif gpus > run.gpus and reports < run.grows_at and schedule.worth(run, gpus, left_s):
-            until = min(until, run.grows_at)
-        elif gpus < run.gpus or (gpus > run.gpus and schedule.worth(run, gpus, left_s)):
-            schedule.end(name, now_s)
-            run = schedule.begin(name, gpus, now_s, reports + RESULTS_BETWEEN)
-        yield Allocation(name, run.gpus, until=until)
-
-
 HYPERSCHED = policy(
-    lambda problem: setting(problem, (rung_reports(problem.params),), _sizes),
+    lambda problem: setting(
+        problem,
+        (rung_reports(problem.params),),
+        lambda problem, gpus: problem.params.doubled(gpus),
+    ),
     DeadlineSchedule,
-    _decide,
 )

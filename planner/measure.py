@@ -24,7 +24,6 @@ from seerd.planner.model import (
     Outline,
     Plan,
     Problem,
-    Report,
     Stage,
     View,
 )
@@ -69,18 +68,20 @@ def _outline(problem: Problem, gpus: tuple[int, ...]) -> Outline:
 def _plan(
     problem: Problem, gpus: tuple[int, ...], memory: Memory, view: View
 ) -> tuple[Plan, Memory]:
-    """Plan the present step, or the next one."""
     remembered = recall(memory, VERSION, lambda values: convert(values, Progress))
     # without a memory, the last trial, if there is any, is to go on
     now = remembered or Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
     new: tuple[NewTrial, ...] = ()
-    if now.step < 0 or (now.step < len(gpus) and _over(now, view)):
+    again = _look_again(now, view) if 0 <= now.step < len(gpus) else None
+    if again is None and now.step < len(gpus):
         now, new = _next(problem, gpus, now, view)
+        if now.step < len(gpus):
+            again = (SETTLING + STEADY, now.ends_s) if new else _look_again(now, view)
     note = FORGOTTEN if remembered is None and view.trials else ""
-    if now.step == len(gpus):
+    if again is None:
         wanted = Plan(stage=len(gpus) - 1, done=True, note=note)
     else:
-        until, ask_at_s = (SETTLING + STEADY, now.ends_s) if new else _look_again(now, view)
+        until, ask_at_s = again
         allocation = Allocation(now.trial, gpus[now.step], now.step, until)
         wanted = Plan((allocation,), new, stage=now.step, ask_at_s=ask_at_s, note=note)
     return wanted, holding(memory, {"version": VERSION, **asdict(now)})
@@ -100,29 +101,23 @@ def _steps(problem: Problem) -> tuple[int, ...] | Impossible:
     return Impossible(reason, SHORTEST_S * (len(gpus) + 1), SHORTEST_S * (sum(gpus) or p_min))
 
 
-def _over(now: Progress, view: View) -> bool:
-    """Return whether enough has been seen of this step, or as much as there is time for."""
-    if view.trials[now.trial].status != "live":
-        return True
-    made = _made(now, view)
-    if len(made) >= SETTLING + STEADY and view.now_s >= made[SETTLING].at_s + STEADY_S:
-        return True
-    return len(made) >= FEWEST and view.now_s >= now.ends_s
-
-
-def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
-    """Return after how many reports, and when, this step may be over."""
-    made = _made(now, view)
-    if len(made) >= SETTLING + STEADY:
-        return None, min(now.ends_s, made[SETTLING].at_s + STEADY_S)
-    late = view.now_s >= now.ends_s
-    missing = (FEWEST if late else SETTLING + STEADY) - len(made)
-    return view.trials[now.trial].reports + missing, None if late else now.ends_s
-
-
-def _made(now: Progress, view: View) -> list[Report]:
+def _look_again(now: Progress, view: View) -> tuple[int | None, float | None] | None:
+    """Return after how many reports, and when, this step may be over; None: enough has been seen of
+    it, or as much as there is time for.
+    """
+    trial = view.trials[now.trial]
+    if trial.status != "live":
+        return None
     # by time: after a crash a trial counts its reports again from its last checkpoint
-    return [report for report in view.trials[now.trial].history if report.at_s > now.since_s]
+    made = [report for report in trial.history if report.at_s > now.since_s]
+    late = view.now_s >= now.ends_s
+    if len(made) >= SETTLING + STEADY:
+        over_s = min(now.ends_s, made[SETTLING].at_s + STEADY_S)
+        return None if view.now_s >= over_s else (None, over_s)
+    if late and len(made) >= FEWEST:
+        return None
+    missing = (FEWEST if late else SETTLING + STEADY) - len(made)
+    return trial.reports + missing, None if late else now.ends_s
 
 
 def _next(
@@ -143,14 +138,10 @@ def _next(
 
 def steps(problem: Problem) -> tuple[int, ...]:
     """List the numbers of GPUs to measure on: `p_min`, doubled while `p_max` and cluster allow."""
-    bounds = [n for n in (problem.params.p_max, problem.planned.max_gpus) if n is not None]
-    most = min(bounds, default=problem.gpus_per_instance)
-    sizes = []
-    gpus = problem.params.p_min
-    while gpus <= most:
-        sizes.append(gpus)
-        gpus *= 2
-    return tuple(sizes)
+    most = problem.planned.max_gpus
+    if most is None:
+        most = problem.params.p_max or problem.gpus_per_instance
+    return problem.params.doubled(most)
 
 
 MEASURE = prepared(_steps, _outline, _plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from operator import ge, gt, le, lt
 from typing import Literal, NamedTuple, Protocol
 
@@ -90,6 +91,11 @@ class PolicyParams:
     # GPUs of each stage, from `seerd.planner.rubberband`; None: the same number always
     stage_gpus: tuple[int, ...] | None = None
     stage_s: tuple[float, ...] | None = None  # how many seconds each of those stages should take
+
+    def doubled(self, most: int) -> tuple[int, ...]:
+        """List `p_min`, twice as many GPUs, and so on, up to `p_max` and `most`."""
+        most = most if self.p_max is None else min(most, self.p_max)
+        return tuple(takewhile(lambda p: p <= most, (self.p_min << i for i in range(32))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,31 @@ class Task:
         missed = 0.0 if self.good(figures) else other - self.limit
         return missed, float(f"{least:.10g}"), other
 
-    def best(self, known: Iterable[Known]) -> Known:
+    def best(self, choices: Iterable[Known]) -> Known:
         """Return the best of several choices."""
-        return min(known, key=lambda pair: self.key(pair[1]))
+        return min(choices, key=lambda pair: self.key(pair[1]))
+
+    def worth(self, now: Figures, then: Figures) -> float:
+        """Return a step's gain per unit of loss; 0 without a gain, infinite without a loss."""
+        cost, time_s = now.cost - then.cost, now.time_s - then.time_s
+        gain, loss = (time_s, -cost) if self.minimise_time else (cost, -time_s)
+        if gain <= 1e-9:
+            return 0.0
+        return gain / loss if loss > 0 else inf
+
+    def steps(self, table: Table, choice: Choice) -> Iterator[Choice]:
+        """Yield choices in which one stage moves to the next factor or multiple of its trials."""
+        direction = 1 if self.minimise_time else -1
+        for number, (stage, row) in enumerate(zip(self.stages, table, strict=True)):
+            index = choice[number] + direction
+            while (
+                0 <= index < len(row)
+                and row[index].gpus % stage.trials
+                and stage.trials % row[index].gpus
+            ):
+                index += direction
+            if 0 <= index < len(row):
+                yield (*choice[:number], index, *choice[number + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +135,8 @@ def _planned(task: Task) -> ElasticPlan | None:
     for _ in range(ATTEMPTS):
         warm = static(lowered)
         table = tables(lowered, warm)
-        found = [improved(lowered, table, each) for each in greedy(lowered, table, warm)]
-        choice, taken = lowered.best(found)
+        choices = [improved(lowered, table, each) for each in greedy(lowered, table, warm)]
+        choice, taken = lowered.best(choices)
         if not lowered.good(taken):
             return None
         gpus = tuple(row[index].gpus for row, index in zip(table, choice, strict=True))
@@ -208,9 +230,9 @@ def _stepped(task: Task, table: Table, choice: Choice) -> Known:
     """Repeat the step with the largest gain per loss while there is a gain and the limit holds."""
     now = figures(choice, table, task.terms)
     while True:
-        steps = [(step, figures(step, table, task.terms)) for step in _steps(task, table, choice)]
+        steps = [(step, figures(step, table, task.terms)) for step in task.steps(table, choice)]
         worth = [
-            (_worth(task, now, then), step, then)
+            (task.worth(now, then), step, then)
             for step, then in steps
             if task.good(then) or not task.good(now)
         ]
@@ -218,30 +240,6 @@ def _stepped(task: Task, table: Table, choice: Choice) -> Known:
         if best is None or best[0] <= 0:
             return choice, now
         _, choice, now = best
-
-
-def _worth(task: Task, now: Figures, then: Figures) -> float:
-    """Return the gain per unit of loss; 0 without a gain, infinite without a loss."""
-    cost, time_s = now.cost - then.cost, now.time_s - then.time_s
-    gain, loss = (time_s, -cost) if task.minimise_time else (cost, -time_s)
-    if gain <= 1e-9:
-        return 0.0
-    return gain / loss if loss > 0 else inf
-
-
-def _steps(task: Task, table: Table, choice: Choice) -> Iterator[Choice]:
-    """Yield choices in which one stage moves to the next factor or multiple of its trials."""
-    direction = 1 if task.minimise_time else -1
-    for number, (stage, row) in enumerate(zip(task.stages, table, strict=True)):
-        index = choice[number] + direction
-        while (
-            0 <= index < len(row)
-            and row[index].gpus % stage.trials
-            and stage.trials % row[index].gpus
-        ):
-            index += direction
-        if 0 <= index < len(row):
-            yield (*choice[:number], index, *choice[number + 1 :])
 
 
 def figures(choice: Sequence[int], table: Table, terms: AllocationTerms) -> Figures:

@@ -53,7 +53,18 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
     shapes = (s for s in _shapes(able, params, made.rounds) if _proper(s, most_gpus))
     chosen = _worth_most(shapes) if whole else next(shapes, None)
     chosen = chosen or _one_round(able, params)
-    return replace(chosen, adjusted=(*notes, _longer(made, chosen, most_gpus)))
+    lasts, instead = _minutes(float(chosen.first_round)), _minutes(float(made.first_round))
+    before, after = sum(made.trials), sum(chosen.trials)
+    trials = (
+        f"as many trials, {after}" if after == before else f"{after} instead of {before} trials"
+    )
+    first = "only round" if made.rounds == 1 else f"first of {made.rounds} rounds"
+    notes.append(
+        f"the {first} would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
+        + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
+        + f"{chosen.rounds} round{'s' * (chosen.rounds > 1)} with {trials}"
+    )
+    return replace(chosen, adjusted=tuple(notes))
 
 
 def _worth_most(shapes: Iterator[Schedule]) -> Schedule | None:
@@ -98,20 +109,6 @@ def _proper(made: Schedule, most_gpus: int) -> bool:
     """Return whether the first round fits, and a trial is left in the last one."""
     left = any(made.members(bracket, made.rounds - 1) for bracket in range(len(made.trials)))
     return made.peak_gpus <= most_gpus and left
-
-
-def _longer(made: Schedule, longer: Schedule, most_gpus: int) -> str:
-    lasts, instead = _minutes(float(longer.first_round)), _minutes(float(made.first_round))
-    before, after = sum(made.trials), sum(longer.trials)
-    trials = f"{after} instead of {before} trials"
-    if after == before:
-        trials = f"as many trials, {after}"
-    first = "only round" if made.rounds == 1 else f"first of {made.rounds} rounds"
-    return (
-        f"the {first} would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
-        + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
-        + f"{longer.rounds} round{'s' * (longer.rounds > 1)} with {trials}"
-    )
 
 
 def _minutes(seconds: float) -> str:

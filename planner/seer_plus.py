@@ -38,7 +38,7 @@ from seerd.planner.model import (
     View,
 )
 from seerd.planner.ranking import compared, metric_at, rank
-from seerd.planner.surrogate import RungResult, propose
+from seerd.planner.surrogate import propose
 from seerd.planner.windows import (
     FINALISTS,
     LOOK,
@@ -65,7 +65,7 @@ def _without_turns(draft: PlanDraft) -> None:
     size, rungs = draft.problem.params.p_min, draft.windows.rungs
     room = places(draft.cluster.gpus, size, draft.problem.gpus_per_instance)
     for trial in sorted(draft.runnable(), key=lambda trial: trial.id not in draft.search.turns):
-        other = _new(draft) if _is_beaten(draft, trial) else None
+        other = _new(draft) if draft.is_beaten(trial) else None
         if other is not None:
             draft.out.append(trial.id)
             draft.allocate(other, size, rungs[0])
@@ -77,19 +77,7 @@ def _without_turns(draft: PlanDraft) -> None:
     draft.allocations = dict(sorted(draft.allocations.items()))
 
 
-def _is_beaten(draft: PlanDraft, trial: TrialView) -> bool:
-    """Return whether a trial is not worth its GPUs any more; not if it is about to end."""
-    if trial.reports >= (longest_training(draft.problem, draft.view) or math.inf):
-        return False
-    level = draft.windows.level(trial)
-    if settled(trial, draft.view.mode) or level == 0 or draft.number == draft.windows.last:
-        return settled(trial, draft.view.mode)
-    arrived = [other.id for other in draft.arrived(level)]
-    return trial.id not in arrived[: max(1, int(len(arrived) / draft.problem.params.eta))]
-
-
 def _narrow(draft: PlanDraft, present: ElasticRound) -> None:
-    """Fill the GPUs of a round of rented ones."""
     if not draft.view.trials:
         while len(draft.new) < present.trials and (made := _new(draft)) is not None:
             draft.allocate(made, draft.problem.params.p_min, None)
@@ -179,7 +167,7 @@ def _new(draft: PlanDraft) -> NewTrial | None:
     if not reported and failed >= max(HOPELESS, draft.cluster.gpus // params.p_min):
         return None
     config = draws(draft.problem)[search.drawn]
-    results = _results(draft)
+    results = draft.results()
     first = sum(result.rung == 0 for result in results)
     at_random = random.Random(f"{params.seed} {search.drawn}").random() < AT_RANDOM
     added = added_for(draft.problem, search.drawn)
@@ -193,21 +181,6 @@ def _new(draft: PlanDraft) -> NewTrial | None:
     made = NewTrial(search.names.of(search.drawn), config)
     draft.new.append(made)
     return made
-
-
-def _results(draft: PlanDraft) -> list[RungResult]:
-    """List what the model learns from; a trial that has diverged is last on every rung."""
-    sign = 1.0 if draft.view.mode == "max" else -1.0
-    results = []
-    trials: Sequence[Tried] = (*draft.problem.params.earlier, *draft.view.trials.values())
-    for number, trial in enumerate(trials):
-        for rung, reports in enumerate(draft.windows.rungs):
-            if trial.history and trial.history[-1].reports >= reports:
-                metric = metric_at(trial, reports)
-                results.append(RungResult(number, rung, None if metric is None else sign * metric))
-            elif trial.history and trial.history[-1].metric is None:
-                results.append(RungResult(number, rung, None))
-    return results
 
 
 def _compared(draft: PlanDraft) -> Iterator[Compared]:

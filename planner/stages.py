@@ -81,28 +81,21 @@ def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
             used += left * -(-size // gpus_per_instance)
             continue
         for room in sorted(room for room in free if room >= size):
-            left -= _fill(free, room, size, left)
+            each = room // size  # trials that find a place in an instance with so much room
+            full = min(free[room], left // each)
+            free[room] -= full
+            free[room - each * size] += full
+            left -= full * each
+            if 0 < left < each and free[room]:
+                free[room] -= 1
+                free[room - left * size] += 1
+                left = 0
         fit = gpus_per_instance // size
         used += -(-left // fit)
         free[gpus_per_instance - fit * size] += left // fit
         if left % fit:
             free[gpus_per_instance - (left % fit) * size] += 1
     return used
-
-
-def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
-    """Put trials into instances with `room` free GPUs; return how many found a place."""
-    each = room // size
-    full = min(free[room], trials // each)
-    free[room] -= full
-    free[room - each * size] += full
-    placed = full * each
-    rest = trials - placed
-    if rest and rest < each and free[room]:
-        free[room] -= 1
-        free[room - rest * size] += 1
-        placed += rest
-    return placed
 
 
 def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:

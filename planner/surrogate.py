@@ -76,6 +76,12 @@ class Kernel(Struct, frozen=True, array_like=True):
     memory: float = CARRIED  # correlation of a trial's scores at rungs that follow each other
     noise: float = 0.1  # variance of what nothing explains
 
+    def scaled(self, place: int, factor: float) -> Kernel:
+        """Return the kernel with one length scale multiplied, within `SHORTEST` and `LONGEST`."""
+        scales = list(self.scales)
+        scales[place] = min(LONGEST, max(SHORTEST, scales[place] * factor))
+        return replace(self, scales=scales)
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -149,7 +155,7 @@ def propose(
         usual = Kernel(0, [USUAL] * len(every_axis))
         kernel = kernel if kernel is not None and len(kernel.scales) == len(every_axis) else usual
         if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
-            kernel = replace(_fitted(model, kernel), results=len(results))
+            kernel = replace(model.fitted(kernel), results=len(results))
         mean, deviation = model.predict(kernel, _points(every_axis, fresh))
         noise = np.random.default_rng([problem.params.seed, number]).standard_normal(len(fresh))
     return fresh[int(np.argmax(mean + deviation * noise))], kernel
@@ -233,6 +239,25 @@ class _Model:
         prior += ((kernel.amplitude - 0.6) / 0.3) ** 2 / 2
         return float(white @ white) / 2 + float(np.log(np.diag(root)).sum()) + prior
 
+    def fitted(self, kernel: Kernel) -> Kernel:
+        """Improve the hyperparameters one at a time, as long as it is worth it."""
+        changes: list[Callable[[Kernel], Kernel]] = [
+            partial(Kernel.scaled, place=place, factor=factor)
+            for place, factor in product(range(len(kernel.scales)), (0.5, 2.0))
+        ]
+        changes += [partial(replace, **{name: value}) for name, value in TRIED]
+        best = self.unlikely(kernel)
+        for _ in range(PASSES):
+            before = best
+            for change in changes:
+                other = change(kernel)
+                unlikely = best if other == kernel else self.unlikely(other)
+                if unlikely < best:
+                    kernel, best = other, unlikely
+            if before - best < 0.1:
+                break
+        return kernel
+
     def predict(self, kernel: Kernel, points: list[Floats]) -> tuple[Floats, Floats]:
         """Return mean and deviation of the scores of new points at the highest rung."""
         pairs = zip(points, self.points, kernel.scales, strict=True)
@@ -245,32 +270,6 @@ class _Model:
         solved = np.linalg.solve(root, cross.T)
         variance = np.maximum(1.0 - (solved * solved).sum(axis=0), 1e-6)
         return np.asarray(mean + cross @ weights), np.asarray(np.sqrt(variance))
-
-
-def _fitted(model: _Model, kernel: Kernel) -> Kernel:
-    """Improve the hyperparameters one at a time, as long as it is worth it."""
-    changes: list[Callable[[Kernel], Kernel]] = [
-        partial(_scaled, place=place, factor=factor)
-        for place, factor in product(range(len(kernel.scales)), (0.5, 2.0))
-    ]
-    changes += [partial(replace, **{name: value}) for name, value in TRIED]
-    best = model.unlikely(kernel)
-    for _ in range(PASSES):
-        before = best
-        for change in changes:
-            other = change(kernel)
-            unlikely = best if other == kernel else model.unlikely(other)
-            if unlikely < best:
-                kernel, best = other, unlikely
-        if before - best < 0.1:
-            break
-    return kernel
-
-
-def _scaled(kernel: Kernel, place: int, factor: float) -> Kernel:
-    scales = list(kernel.scales)
-    scales[place] = min(LONGEST, max(SHORTEST, scales[place] * factor))
-    return replace(kernel, scales=scales)
 
 
 _controller = cache(ThreadpoolController)

@@ -57,6 +57,33 @@ class Timetable:
     ends: tuple[float, ...]  # when each round ends, ascending, seconds since the run began
     begins_s: float  # when the first track begins; trials that exist earlier may run from then on
 
+    def stages(self) -> Iterator[Stage]:
+        """Yield the stages: from each moment at which something changes to the next."""
+        rounds, start = [r for track in self.tracks for r in track], self.begins_s
+        for end in self.ends:
+            running = [r for r in rounds if r.start_s <= start and r.end_s >= end]
+            sizes = sorted({r.gpus for r in running})
+            groups = (Group(p, sum(r.trials for r in running if r.gpus == p)) for p in sizes)
+            yield Stage(start, end, tuple(groups))
+            start = end
+
+    def read(self, values: Values) -> Fields:
+        """Read the fields; a track of which nothing is remembered has its first trials."""
+        return tuple(
+            convert({"round": values[f"round {n}"], "members": values.get(f"members {n}")}, Field)
+            if f"round {n}" in values
+            else Field(0, first)
+            for n, first in enumerate(self.firsts)
+        )
+
+    def written(self, fields: Fields) -> Values:
+        """Return what `read` reads."""
+        values: dict[str, Json] = {"version": VERSION}
+        for n, (now, first) in enumerate(zip(fields, self.firsts, strict=True)):
+            if now != Field(0, first):
+                values |= {f"round {n}": now.round, f"members {n}": [*now.members]}
+        return values
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -89,7 +116,7 @@ def by_wall_clock(
         )
 
     def outline(problem: Problem, table: Timetable) -> Outline:
-        stages = tuple(_stages(table.tracks))
+        stages = tuple(table.stages())
         brackets = []
         for track in table.tracks:
             gpu_s = sum(r.trials * r.gpus * (r.end_s - r.start_s) for r in track)
@@ -102,7 +129,7 @@ def by_wall_clock(
         )
 
     def plan(problem: Problem, table: Timetable, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        fields = recall(memory, VERSION, lambda values: _read(table, values))
+        fields = recall(memory, VERSION, table.read)
         plan = Plan()
         if fields is None:
             if view.trials:
@@ -120,27 +147,9 @@ def by_wall_clock(
             while present + 1 < len(track) and view.now_s >= track[present].end_s:
                 present += 1
                 fields, plan = _cut((fields, plan), number, track, present, view)
-        return _wanted(table, fields, plan, view), holding(memory, _written(table, fields))
+        return _wanted(table, fields, plan, view), holding(memory, table.written(fields))
 
     return prepared(timetable, outline, plan)
-
-
-def _read(table: Timetable, values: Values) -> Fields:
-    """Read the fields; a track of which nothing is remembered has its first trials."""
-    return tuple(
-        convert({"round": values[f"round {n}"], "members": values.get(f"members {n}")}, Field)
-        if f"round {n}" in values
-        else Field(0, first)
-        for n, first in enumerate(table.firsts)
-    )
-
-
-def _written(table: Timetable, fields: Fields) -> Values:
-    values: dict[str, Json] = {"version": VERSION}
-    for n, (now, first) in enumerate(zip(fields, table.firsts, strict=True)):
-        if now != Field(0, first):
-            values |= {f"round {n}": now.round, f"members {n}": [*now.members]}
-    return values
 
 
 def _taken_up(table: Timetable, view: View) -> Step:
@@ -192,16 +201,3 @@ def _wanted(table: Timetable, fields: Fields, plan: Plan, view: View) -> Plan:
     return replace(
         plan, allocations=running, ask_at_s=table.ends[stage], ask_on_end=False, done=done
     )
-
-
-def _stages(tracks: Sequence[Track]) -> Iterator[Stage]:
-    """Yield the stages: from each moment at which something changes to the next."""
-    rounds = [r for track in tracks for r in track]
-    ends = sorted({r.end_s for r in rounds})
-    start = min(r.start_s for r in rounds)
-    for end in ends:
-        running = [r for r in rounds if r.start_s <= start and r.end_s >= end]
-        sizes = sorted({r.gpus for r in running})
-        groups = (Group(p, sum(r.trials for r in running if r.gpus == p)) for p in sizes)
-        yield Stage(start, end, tuple(groups))
-        start = end

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -155,6 +156,22 @@ class ElasticRound:
         """GPU-seconds of all its GPUs."""
         return self.gpus * (self.end_s - self.start_s)
 
+    def groups(self, problem: Problem, began: int) -> tuple[Group, ...]:
+        """Return how many trials have how many GPUs: those of this round, and others of the `began`
+        ones that wait.
+        """
+        size, spare = problem.params.p_min, self.gpus - problem.params.p_min * self.trials
+        counts: Counter[int] = Counter()
+        for _ in range(self.trials):
+            most = size + spare
+            if self.trials > 1:
+                most = min(most, max(size, problem.gpus_per_instance))
+            gpus = max(p for p in sizes(problem, self.gpus) if p <= most)
+            spare -= gpus - size
+            counts[gpus] += 1
+        counts[size] += max(0, min(spare // size, began - self.trials))
+        return tuple(Group(gpus, counts[gpus]) for gpus in sorted(counts) if counts[gpus])
+
 
 @per_problem
 def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
@@ -206,7 +223,7 @@ def _rounds(problem: Problem, lengths_s: list[float]) -> Iterator[ElasticRound]:
 
 def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:
     """Outline the rounds as if no trial ended or stopped improving."""
-    stages = tuple(Stage(r.start_s, r.end_s, tuple(_groups(problem, r, rounds[0]))) for r in rounds)
+    stages = tuple(Stage(r.start_s, r.end_s, r.groups(problem, rounds[0].trials)) for r in rounds)
     least = min(FINALISTS, rounds[0].trials)
     note = GOES_ON.format(eta=problem.params.eta, least=least)
     return Outline(
@@ -216,20 +233,3 @@ def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:
         adjusted=(*problem.adjusted, note),
         sizes=sizes(problem, rounds[0].gpus),
     )
-
-
-def _groups(problem: Problem, round_: ElasticRound, first: ElasticRound) -> Iterator[Group]:
-    """Yield how many trials have how many GPUs: finalists, and those that wait."""
-    size, spare = problem.params.p_min, round_.gpus - problem.params.p_min * round_.trials
-    counts: dict[int, int] = {}
-    for _ in range(round_.trials):
-        most = size + spare
-        if round_.trials > 1:
-            most = min(most, max(size, problem.gpus_per_instance))
-        gpus = max(p for p in sizes(problem, round_.gpus) if p <= most)
-        spare -= gpus - size
-        counts[gpus] = counts.get(gpus, 0) + 1
-    beside = min(spare // size, first.trials - round_.trials)
-    if beside > 0:
-        counts[size] = counts.get(size, 0) + beside
-    yield from (Group(gpus, counts[gpus]) for gpus in sorted(counts))

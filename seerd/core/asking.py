@@ -13,6 +13,7 @@ from seerd.core.events import NO_OUTLINE, RunFacts
 from seerd.core.plans import Order, PlanChange, difference
 from seerd.planner.memory import Memory
 from seerd.planner.model import Impossible, Plan, Problem, View
+from seerd.planner.policy import outline_of, plan_of
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
 LONGEST = 2000  # how many characters of an exception's text are kept at most
@@ -40,8 +41,6 @@ def outlined(facts: RunFacts) -> RunFacts:
     """
     if facts.outline != NO_OUTLINE:
         return facts
-    from seerd.planner.policy import outline_of
-
     outline = outline_of(facts.problem)
     if isinstance(outline, Impossible):
         raise ImpossibleRunError(outline)
@@ -64,7 +63,7 @@ class Asking:
         self._problem = problem
         self._memory = Memory(dict(memory_values))
         self._order = order
-        self._plan = plan or default_plan()
+        self._plan: PlanFunction = plan or plan_of
 
     def ask(self, view: View) -> Answer:
         """Return the next plan and memory. Raises what the policy raises, changing nothing."""
@@ -74,14 +73,6 @@ class Asking:
         self._order.apply(answer.plan)
         self._memory = memory
         return answer
-
-
-def default_plan() -> PlanFunction:
-    """Return the function that asks the policy of a problem. Importing it imports all policies."""
-    from seerd.planner.policy import plan_of
-
-    asked: PlanFunction = plan_of
-    return asked
 
 
 def why(error: Exception) -> str:

@@ -109,7 +109,7 @@ class Daemon:
         ready = [i.id for i in present if i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         self._queue.is_bounded = False  # agents send all that they have before it is handled
-        found = await self._dispatch.reattach(
+        reattached = await self._dispatch.reattach(
             ready, launches, lambda: off_in_s(self.state, self.clock.now())
         )
         notes = [note, *([] if steady else await self._follow_latest_clock())]
@@ -118,7 +118,7 @@ class Daemon:
         backlog = [_happened_by(let_go_s, event) for event in self._queue.take()]
         others = {
             loss.instance: (self.clock.past(loss.span.since), self.clock.past(loss.span.until))
-            for loss in found.others
+            for loss in reattached.others
             if lacks(self.state, loss.instance, loss.launch)
         }
         ends = {name: until or self.clock.now() for name, (_, until) in others.items()}
@@ -131,9 +131,9 @@ class Daemon:
         self._queue.put(
             events.RunResumed(
                 at=self.clock.now(),
-                alive=found.alive,
-                ended=found.ended,
-                saved=found.saved,
+                alive=reattached.alive,
+                ended=reattached.ended,
+                saved=reattached.saved,
                 stored=stored,
                 lost=lost,
                 strays=others,

@@ -322,9 +322,10 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
-        query = f"SELECT seq, at, event, decisions, {last} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
+        query = f"SELECT seq, at, event, decisions, {last} FROM events WHERE seq > ?"  # noqa: S608
         try:
-            for seq, at, event, decided, check in self._connection.execute(query, (after,)):
+            rows = self._connection.execute(f"{query} ORDER BY seq", (after,))
+            for seq, at, event, decided, check in rows:
                 yield StoredRow(
                     int(seq), float(at), bytes(event), bytes(decided), bytes(check or b"")
                 )

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
-from seerd.core.asking import Answer, Asking, PlanFunction, default_plan, why
+from seerd.core.asking import Answer, Asking, PlanFunction, why
 from seerd.core.plans import Order, PlanChange, Put
 from seerd.planner.model import Mode, Problem, Report, TrialStatus, View
 from seerd.planner.space import Config, Value
@@ -124,8 +124,8 @@ class Answering:
     def __init__(self, opening: Opening) -> None:
         self._problem = opening.problem
         module, _, name = opening.plan.partition(":")
-        self._plan: PlanFunction = (
-            getattr(importlib.import_module(module), name) if module else default_plan()
+        self._plan: PlanFunction | None = (
+            getattr(importlib.import_module(module), name) if module else None
         )
         self._trials: dict[str, KnownTrial] = {}
         self._asking = Asking(self._problem, {}, Order(), plan=self._plan)

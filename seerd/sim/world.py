@@ -120,8 +120,14 @@ class World:
                 self.fleet.start(command)
             case commands.StopTrial():
                 self.fleet.stop(command)
+            case commands.SetTimer() if self._instant:
+                # after all else of its moment: a report due just when a stage ends still counts
+                due = max(command.due, round(command.due, NANOSECONDS))
+                fired = partial(events.TimerFired, command=command.id)
+                self._heap.at(due, lambda: self.tell(fired(at=self.now)), last=True)
             case commands.SetTimer():
-                self._set_timer(command)
+                wait_s = max(0.0, command.due - self.now)
+                self._later(wait_s, lambda at: events.TimerFired(at=at, command=command.id))
             case commands.AskPolicy():
                 self._inbox.appendleft((self._answers.pop(command.id),))
             case commands.Launch():
@@ -133,21 +139,6 @@ class World:
                 self._later(wait_s, partial(self._published, command))
             case commands.Finish():
                 pass
-
-    def _set_timer(self, command: commands.SetTimer) -> None:
-        """Set a timer. Where nothing takes time it fires after all else of its moment, so that a
-        report that is due exactly when a stage ends still counts.
-        """
-        if not self._instant:
-            self._later(
-                max(0.0, command.due - self.now),
-                lambda at: events.TimerFired(at=at, command=command.id),
-            )
-            return
-        due = max(command.due, round(command.due, NANOSECONDS))
-        self._heap.at(
-            due, lambda: self.tell(events.TimerFired(at=self.now, command=command.id)), last=True
-        )
 
     def _published(self, command: commands.Publish, at: float) -> events.AnyEvent:
         self.published_at = at

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from seerd.core.asking import PlanFunction, default_plan
+from seerd.core.asking import PlanFunction
 from seerd.core.rules import RULES, Rules
 from seerd.planner.memory import Json, Memory
 from seerd.planner.model import Plan, Problem, View
+from seerd.planner.policy import plan_of
 
 MOST = 6
 """Processes of a run whose versions are drawn; later ones are of the last of them."""
@@ -86,7 +87,7 @@ def some_rules(rng: random.Random) -> Rules:
 
 def planning(version: Version, injected: Counter[str]) -> PlanFunction:
     """How the policy of this version plans; `injected` counts when it does otherwise."""
-    plan = default_plan()
+    plan: PlanFunction = plan_of
     if version.sampling:
         plan = sampling(plan, version.sampling, injected)
     return plan if version.memory == "known" else Forgetful(plan, version.memory, injected)

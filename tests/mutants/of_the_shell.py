@@ -159,7 +159,7 @@ if journal.damage:
         """\
 self._queue.put(
     events.RunResumed(
-        at=self.clock.now(), alive=found.alive, ended=found.ended, saved=found.saved, stored=stored, lost=lost, strays=others
+        at=self.clock.now(), alive=reattached.alive, ended=reattached.ended, saved=reattached.saved, stored=stored, lost=lost, strays=others
     )
 )""",
         "",

@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, Optional
 
 from seerd.agent import host
 from seerd.training.attempt import Attempt
@@ -61,13 +61,20 @@ class Observer:
         self._attempt = attempt
         self._launcher = launcher
         self._by_torchrun = bool(observed["by_torchrun"])
-        self._lines = Lines(lambda: _logs(Path(observed["logs"]), self._by_torchrun))
+        logs, of_ranks = Path(observed["logs"]), "*/attempt_*/0/std*.log"
+        self._lines = Lines(
+            lambda: sorted(logs.glob(of_ranks if self._by_torchrun else "launcher.log"))
+        )
         self._reports = Reports(observed["report"], attempt)
         work = Path(observed["work"])
         began_ns = os.stat(attempt.folder / "trial.json").st_mtime_ns
         self._watch = Watch(work, observed["checkpoint"], began_ns)
         self._watches = bool(observed["checkpoint"])
-        units = self._restore(observed.get("checkpoint_name"))
+        units = 0  # number of the last checkpoint
+        if name := observed.get("checkpoint_name"):
+            manifest = json.loads((attempt.checkpoints / f"{name}.json").read_text())
+            self._reports.go_on(manifest["epoch"], manifest["metrics"], manifest["recent"])
+            units = int(name.rpartition("-")[2])
         self._carrier = Carrier(attempt, work, self._watch, units)
         self._carried: Optional[Saved] = self._watch.look() if units else None
         self._seen = self._carried
@@ -114,14 +121,6 @@ class Observer:
             self._look_last(status)
         self._reported_at = -math.inf
         self._report_saved()
-
-    def _restore(self, name: Optional[str]) -> int:
-        """Go on from the checkpoint of this name; return its number, 0 if there is none."""
-        if not name:
-            return 0
-        manifest = json.loads((self._attempt.checkpoints / f"{name}.json").read_text())
-        self._reports.go_on(manifest["epoch"], manifest["metrics"], manifest["recent"])
-        return int(name.rpartition("-")[2])
 
     # ------------------------------------------------------------ what is printed
 
@@ -325,12 +324,6 @@ class Observer:
             return True
         ranks = host.children(self._launcher) if self._by_torchrun else [self._launcher]
         return any(map(host.is_there, ranks))
-
-
-def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
-    if not by_torchrun:
-        return [logs / "launcher.log"]
-    return sorted(logs.glob("*/attempt_*/0/std*.log"))
 
 
 def _say(text: str) -> None:
