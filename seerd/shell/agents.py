@@ -26,7 +26,7 @@ from seerd.core.events import EventsMissing
 from seerd.errors import ProviderError, SeerdError
 from seerd.shell.losses import Losses
 from seerd.shell.run_environment import Running
-from seerd.shell.translate import InstanceOrders, event_of, stop_of
+from seerd.shell.translate import InstanceOrders, stop_of
 from seerd.stores.base import slot_number
 
 RENEW_S = 5.0
@@ -379,12 +379,7 @@ class Conversation:
         ):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
             self.answer(partial(self.orders.renewal, saved))
-        clock = self._core.clock
-        happened = clock.past(fact.at - ahead_s)
-        metric = self._environment.metric_of(getattr(fact, "trial", ""))
-        event = event_of(fact, self.instance, clock.now(), happened, metric)
-        if event is not None:
-            self._core.emit(event)
+        self._losses.emit(self.instance, fact, ahead_s)
 
     def _lose(self, why: str) -> None:
         if self._preparing is None or self._preparing.job is not None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -23,7 +23,17 @@ def aside(work: Callable[[], T]) -> T:
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _answer(work, writing)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports what interrupts both
+        try:
+            try:
+                answer = pickle.dumps((work(), None))
+            except Exception as error:  # noqa: BLE001 - it is raised in the parent
+                error.add_note(traceback.format_exc())
+                answer = pickle.dumps((None, error))
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(answer)
+        finally:
+            os._exit(0)
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
@@ -35,23 +45,8 @@ def aside(work: Callable[[], T]) -> T:
         _, status = os.waitpid(child, 0)
     if not answer:
         raise RuntimeError(f"a process ended with status {status} and left nothing to read")
-    value, error = pickle.loads(answer)  # noqa: S301 - our own words
-    if error is not None:
-        raise error
+    value, failure = pickle.loads(answer)  # noqa: S301 - our own words
+    if failure is not None:
+        raise failure
     result: T = value
     return result
-
-
-def _answer(work: Callable[[], T], to: int) -> NoReturn:
-    """Do the work, send the outcome, and end; the parent reports an interrupt that stops both."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        try:
-            answer = pickle.dumps((work(), None))
-        except Exception as error:  # noqa: BLE001 - it is raised in the parent
-            error.add_note(traceback.format_exc())
-            answer = pickle.dumps((None, error))
-        with os.fdopen(to, "wb") as pipe:
-            pipe.write(answer)
-    finally:
-        os._exit(0)

@@ -12,6 +12,7 @@ import time
 from seerd.agent.clock import since_boot, zero_of
 from seerd.agent.host import boot_id
 from seerd.agent.journal import facts_after
+from seerd.agent.protocol import Fact
 from seerd.backends.base import Loss, Span
 from seerd.clock import wall
 from seerd.core.events import Checkpoint, InstanceLost
@@ -62,7 +63,6 @@ class Losses:
         """
         journal = self._environment.provider.journal(instance)
         seen, _ = self._core.known(instance)
-        clock = self._core.clock
         if journal is None:
             return
         zero = zero_of(journal.parent, boot_id())
@@ -72,11 +72,16 @@ class Losses:
         except OSError:
             return
         for fact in facts:
-            happened = clock.past(fact.at - ahead_s)
-            metric = self._environment.metric_of(getattr(fact, "trial", ""))
-            event = event_of(fact, instance, clock.now(), happened, metric)
-            if event is not None:
-                self._core.emit(event)
+            self.emit(instance, fact, ahead_s)
+
+    def emit(self, instance: str, fact: Fact, ahead_s: float) -> None:
+        """Emit what an agent has noted; `ahead_s`: how far its clock is ahead of `clock.wall`."""
+        clock = self._core.clock
+        happened = clock.past(fact.at - ahead_s)
+        metric = self._environment.metric_of(getattr(fact, "trial", ""))
+        event = event_of(fact, instance, clock.now(), happened, metric)
+        if event is not None:
+            self._core.emit(event)
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
         """Return the stored checkpoints that this instance's agent has not reported."""

@@ -63,7 +63,8 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
         try:
             manifest = json.loads(path.read_text())
             data = path.with_suffix(".pt").read_bytes()
-            if len(data) != manifest["size"] or sha256(data) != manifest["sha256"]:
+            sha256 = hashlib.sha256(data).hexdigest()
+            if len(data) != manifest["size"] or sha256 != manifest["sha256"]:
                 raise ValueError("its size or checksum is not that of its manifest")
             if not is_folder(data):
                 load(torch, data)
@@ -114,11 +115,6 @@ def about(folder: Path) -> Dict[str, Any]:
     """Return what `packed` was given."""
     body: Dict[str, Any] = json.loads((folder / ABOUT).read_text())
     return body
-
-
-def sha256(data: bytes) -> str:
-    """Compute the checksum that a manifest has, in hex."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def dumped(torch: Any, payload: Any) -> bytes:

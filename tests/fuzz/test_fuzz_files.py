@@ -5,6 +5,7 @@ manifests, what machines answer over SSH.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import io
 import json
@@ -266,7 +267,7 @@ class TestCheckpoints:
             "epoch": 2,
             "metrics": {},
             "size": len(bad),
-            "sha256": checkpoints.sha256(bad),
+            "sha256": hashlib.sha256(bad).hexdigest(),
         }
         if damage == "torn":
             about["size"] = len(good)

@@ -199,7 +199,7 @@ KEEPING = (
         "a trial restores what does not have its checksum",
         "a damaged checkpoint is not one",
         "checkpoints.newest",
-        'len(data) != manifest["size"] or sha256(data) != manifest["sha256"]',
+        'len(data) != manifest["size"] or sha256 != manifest["sha256"]',
         'len(data) != manifest["size"]',
         (f"{DAMAGED}[flipped]",),
     ),

@@ -121,8 +121,8 @@ if journal.damage:
         "facts are acknowledged before they are committed",
         "no fact of an agent is lost",
         "Conversation._receive",
-        "self._core.emit(event)",
-        "self.say(Ack(fact.seq))\nself._core.emit(event)",
+        "self._losses.emit(self.instance, fact, ahead_s)",
+        "self.say(Ack(fact.seq))\nself._losses.emit(self.instance, fact, ahead_s)",
         (
             f"{DAEMON}::test_a_fact_is_acknowledged_once_it_is_in_the_journal",
             f"{CONVERSATION}::test_what_was_heard_is_not_acknowledged_before_it_is_kept",
