@@ -35,8 +35,8 @@ from seerd.planner.space import Config, Parameter, Space
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.live.board import Board
+from seerd.telling.live.frame import TrialLife
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.live.viewer import JournalView, RunView, Viewer
 
 TRIALS, REPORTS_PER_S = 400, 1_000

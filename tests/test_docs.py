@@ -32,7 +32,7 @@ from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.telling import run_json
 from seerd.telling.plan_json import plan_json
-from seerd.telling.study_table import study_view
+from seerd.telling.tables import study_view
 from tests.sim.hand import IDEAL, curves, limits, play, profile
 from tests.sim.hand import planned as planned_by_hand
 

@@ -33,9 +33,8 @@ from seerd.telling.explanation.as_json import moment_json
 from seerd.telling.explanation.pages import moment_page
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.live.board import Board, Recent, board_of
-from seerd.telling.live.frame import frame
+from seerd.telling.live.frame import TrialLife, frame
 from seerd.telling.live.look import LiveLook, listed, press
-from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.outcomes import bill_of, jobs_of
 from seerd.telling.plain import line_of
 from seerd.telling.summary import summary

@@ -22,10 +22,9 @@ from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyPa
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.telling.live.board import Board, Recent, board_of
-from seerd.telling.live.frame import frame, instances
+from seerd.telling.live.frame import TrialLife, frame, instances
 from seerd.telling.live.look import LiveLook, press
 from seerd.telling.live.table import sparkline
-from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.summary import summary
 
 FIRST = LiveLook()

@@ -9,10 +9,9 @@ import pytest
 
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.live.board import Board, board_of
-from seerd.telling.live.frame import frame
+from seerd.telling.live.frame import TrialLife, frame
 from seerd.telling.live.look import Act, LiveLook, listed, press
 from seerd.telling.live.terminal import decode
-from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.live.viewer import Player, moved
 from tests.conftest import small_facts
 from tests.test_live import asha, board, drawn, recent, world

@@ -34,9 +34,8 @@ from seerd.spec.reader import toml_of
 from seerd.spec.spec import load_spec
 from seerd.telling.harmless import Harmless
 from seerd.telling.live.board import Recent, board_of
-from seerd.telling.live.frame import frame
+from seerd.telling.live.frame import TrialLife, frame
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.trial_page import TrialLife
 from tests.fuzz.kit import ESCAPES
 from tests.fuzz.test_fuzz_coordinator import setup
 

@@ -30,8 +30,7 @@ from seerd.shell.home import RunFolder
 from seerd.telling import run_json
 from seerd.telling.harmless import Harmless
 from seerd.telling.page import charts, tables
-from seerd.telling.page.importance import FEWEST, importances
-from seerd.telling.page.importance import caption as shares_caption
+from seerd.telling.page.importance import CAPTION, FEWEST, importances
 from seerd.telling.page.run_page import RunReport
 from seerd.telling.plain import watch_run
 from seerd.telling.summary import summary
@@ -265,7 +264,7 @@ class Run:
         shares = importances(frame.order, tables.varied(read.state))
         if not shares:
             raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
-        return Chart(charts.importance(frame, shares), shares_caption(shares))
+        return Chart(charts.importance(frame, shares), CAPTION)
 
     def configurations(self) -> Chart:
         """Draw configurations as lines, the best with colour and dash. Needs `seerd[report]`."""

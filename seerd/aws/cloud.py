@@ -250,7 +250,21 @@ class Cloud:
                 raise AwsError(why, ErrorKind.REFUSED, "Closed")
             key = service, region
             if key not in self._clients:
-                config = s3_config() if service == "s3" else _CONFIG
+                config = _CONFIG
+                if service == "s3":  # its calls have no turns, so botocore repeats them
+                    env = os.environ
+                    ours = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+                    config = AioConfig(
+                        signature_version="s3v4",
+                        s3={"addressing_style": "path" if ours else "virtual"},
+                        retries={"mode": "standard", "total_max_attempts": 5},
+                        connect_timeout=10,
+                        read_timeout=30,
+                        # A checksum header would become part of the signature, and agents cannot
+                        # send one.
+                        request_checksum_calculation="when_required",
+                        response_checksum_validation="when_required",
+                    )
                 context = self._aws().client(service, region_name=region, config=config)
                 self._clients[key] = await self._stack.enter_async_context(context)
             return self._clients[key]
@@ -262,21 +276,6 @@ class Cloud:
             except Exception as error:
                 raise explained(error, "reading the AWS configuration") from error
         return self._session
-
-
-def s3_config() -> AioConfig:
-    """Return how clients of S3 call it. Their calls have no turns, so botocore repeats them."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return AioConfig(
-        signature_version="s3v4",
-        s3={"addressing_style": "path" if endpoint else "virtual"},
-        retries={"mode": "standard", "total_max_attempts": 5},
-        connect_timeout=10,
-        read_timeout=30,
-        # A checksum header would become part of the signature, and agents cannot send one.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
 
 
 def _now() -> float:

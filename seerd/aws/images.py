@@ -178,20 +178,15 @@ async def find(cloud: Cloud, run: str) -> list[MadeImage]:
 async def remove(cloud: Cloud, run: str) -> list[str]:
     """Remove a build's images and snapshots, and return their ids."""
     made = await find(cloud, run)
-    snapshots = {snapshot for image in made for snapshot in image.snapshots}
-    snapshots |= set(await snapshots_of(cloud, run))
+    which: dict[str, Any] = {"OwnerIds": ["self"], "Filters": tagged(RUN, run)}
+    rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], **which)
+    snapshots = {row["SnapshotId"] for row in rows}
+    snapshots |= {snapshot for image in made for snapshot in image.snapshots}
     for image in made:
         await _gone(cloud, "deregister_image", ImageId=image.image)
     for snapshot in sorted(snapshots):
         await _gone(cloud, "delete_snapshot", SnapshotId=snapshot)
     return [*(image.image for image in made), *sorted(snapshots)]
-
-
-async def snapshots_of(cloud: Cloud, run: str) -> list[str]:
-    """Return the snapshots with a build's tag."""
-    which: dict[str, Any] = {"OwnerIds": ["self"], "Filters": tagged(RUN, run)}
-    rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], **which)
-    return sorted(row["SnapshotId"] for row in rows)
 
 
 async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:

@@ -82,7 +82,6 @@ class Volume:
 class EndedInstance:
     """EC2's answer to a termination."""
 
-    instance: str
     before: str  # its state before
     now: str  # its state now
 
@@ -140,9 +139,7 @@ async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance
     """Ask once for the end of these instances, when it is their turn; return EC2's answers."""
     answer = await cloud.call("ec2", "terminate_instances", InstanceIds=list(instances))
     return {
-        row["InstanceId"]: EndedInstance(
-            row["InstanceId"], row["PreviousState"]["Name"], row["CurrentState"]["Name"]
-        )
+        row["InstanceId"]: EndedInstance(row["PreviousState"]["Name"], row["CurrentState"]["Name"])
         for row in answer["TerminatingInstances"]
     }
 

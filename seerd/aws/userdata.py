@@ -67,7 +67,7 @@ def user_data(boot: Boot) -> str:
                 "a run's name and public keys are single lines of printable text without quotes"
             )
     # Named here, since a boundary by chance would make a repeated launch another one.
-    message = MIMEMultipart(boundary=_BOUNDARY)
+    message = MIMEMultipart(boundary="=======seerd=======")
     message.attach(MIMEText(boothook(boot), "cloud-boothook", "us-ascii"))
     message.attach(MIMEText(cloud_config(boot), "cloud-config", "us-ascii"))
     text = message.as_string()
@@ -107,7 +107,7 @@ def cloud_config(boot: Boot) -> str:
     may = {
         "path": "/etc/sudoers.d/seerd",
         "permissions": "0440",
-        "content": f"{USER} ALL=(root) NOPASSWD: {_ROOT if boot.root else ', '.join(POWER)}\n",
+        "content": f"{USER} ALL=(root) NOPASSWD: {'ALL' if boot.root else ', '.join(POWER)}\n",
     }
     config = {
         "users": ["default", user],
@@ -125,10 +125,6 @@ def _is_plain(text: str) -> bool:
     """Return whether text can stand between single quotes in a line of a script."""
     return text.isprintable() and text.isascii() and "'" not in text
 
-
-_BOUNDARY = "=======seerd======="
-
-_ROOT = "ALL"
 
 _BOOTHOOK = """\
 #cloud-boothook

@@ -71,32 +71,29 @@ def taken(folder: RunFolder, state: State, to: Path | None, job: str | None = No
     name = model.get("job", "")
     so_far = name not in state.result.of_jobs
     with working("copying the model"):
-        if so_far:
-            model |= _so_far(folder, state, to, name)
-        elif to is not None:
-            model["checkpoint"] = str(copy_result(folder, to, name))
-    return {**model, "so_far": so_far}
+        if not so_far:
+            if to is not None:
+                model["checkpoint"] = str(copy_result(folder, to, name))
+            return {**model, "so_far": False}
+        import asyncio
 
+        from seerd.runs import wiring
 
-def _so_far(folder: RunFolder, state: State, to: Path | None, job: str) -> Json:
-    import asyncio
-
-    from seerd.runs import wiring
-
-    store = wiring.readable_store(folder)
-    if to is None:
-        best = incumbent(state, job)
-        assert best is not None
-        return {"checkpoint": store.place(best.trial, best.checkpoint.name)}
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(dir=to, prefix=".seerd-")
-    except OSError as error:
-        raise UsageError(f"the model cannot be copied to {to}: {error.strerror}") from error
-    with scratch as inner:
-        fetched = RunFolder(Path(inner))
-        model = asyncio.run(_fetched(folder, store, fetched, job))
-        return {**model, "checkpoint": str(copy_result(fetched, to))}
+        store = wiring.readable_store(folder)
+        if to is None:
+            best = incumbent(state, name)
+            assert best is not None
+            where = store.place(best.trial, best.checkpoint.name)
+            return {**model, "checkpoint": where, "so_far": True}
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.TemporaryDirectory(dir=to, prefix=".seerd-")
+        except OSError as error:
+            raise UsageError(f"the model cannot be copied to {to}: {error.strerror}") from error
+        with scratch as inner:
+            fetched = RunFolder(Path(inner))
+            model |= asyncio.run(_fetched(folder, store, fetched, name))
+            return {**model, "checkpoint": str(copy_result(fetched, to)), "so_far": True}
 
 
 async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = "") -> Json:

@@ -64,6 +64,17 @@ def seconds(text: str, option: str = "") -> float:
         raise UsageError(f"{option} {text}: {error}".lstrip()) from error
 
 
+@contextlib.contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Raise `UsageError` if the block cannot write there."""
+    from seerd.errors import UsageError
+
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def say(line: str) -> None:
     """Print one line that is not a mistake, on stderr."""
     print(harmless(line), file=sys.stderr)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from seerd.commands.common import writing
 from seerd.commands.options import ExportOptions
 from seerd.errors import UsageError
 from seerd.export import rows
@@ -55,7 +56,7 @@ def export(folder: RunFolder, targets: ExportOptions) -> None:
 def _tables(run: RunHistory, where: Path) -> None:
     paths = {where / f"{name}.csv": table for name, table in TABLES.items()}
     name = run.state.facts.run
-    try:
+    with writing(where):
         where.mkdir(parents=True, exist_ok=True)
         for path in paths:
             if path.is_file() and (other := rows.run_of(path)) not in (name, ""):
@@ -65,5 +66,3 @@ def _tables(run: RunHistory, where: Path) -> None:
                 )
         for path, table in paths.items():
             rows.csv(table(run).of_run(name), path)
-    except OSError as error:
-        raise UsageError(f"{where} cannot be written: {error.strerror}") from error

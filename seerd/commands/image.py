@@ -54,13 +54,14 @@ from seerd.shell.source_copy import CopyTerms, copy_source
 from seerd.spec.spec import Spec
 from seerd.stores.s3.store import S3Store
 from seerd.telling.plan_json import Json
-from seerd.telling.summary import nothing_left
+from seerd.telling.summary import leftover_lines
 from seerd.telling.working import working
 from seerd.units import format_duration, format_gpu_time, format_money
 
 HARD_END_S = 7200.0  # seconds until the instance powers itself off, whatever happens
 IMAGE_MARGIN_S = 600.0  # seconds of these to give up an image that does not become available
-WORK = "/var/tmp/seerd-image"  # noqa: S108 -- the user's source; `ami/clean.sh` empties the folder above
+# the user's source; `ami/clean.sh` empties the folder above
+WORK = "/var/tmp/seerd-image"  # noqa: S108
 DATA = "/opt/seerd/data"  # where `--data` puts the data
 LAST_LINES = 15  # lines of output that an error shows
 LAUNCH = "image"  # the name of a build's only launch
@@ -350,7 +351,7 @@ class _Build:
             left = await self.provider.leftovers()
         except SeerdError as trouble:
             left = Leftovers([f"(it could not be asked: {trouble})"])
-        text = "\n".join([*notes, _proof(left)])
+        text = "\n".join([*notes, *leftover_lines(left)])
         if interrupted:
             return InterruptedRentalError(text)
         of_cloud = isinstance(error, LaunchError) and error.since is None
@@ -374,7 +375,7 @@ class _Build:
             made_it = f"the image {made.image} was made, but its instance may not have ended"
             raise ImageError(f"{made_it}: {error}\n{SWEEP}") from error
         self.say(self._ran(span))
-        self.say(_proof(left))
+        self.say("\n".join(leftover_lines(left)))
         seconds, usd = _cost(planned, span)
         return {
             "image": made.image,
@@ -399,12 +400,6 @@ def _cost(planned: ImagePlan, span: Span) -> tuple[float, float | None]:
     seconds = 0.0 if span.since is None else (span.until or wall()) - span.since
     priced = INSTANCE_TYPES.get(planned.instance_type)
     return seconds, None if priced is None else seconds / 3600.0 * priced.usd_per_h
-
-
-def _proof(left: Leftovers) -> str:
-    if not left.costing:
-        return nothing_left(left.ending)
-    return "\n".join(["STILL THERE, and billed:", *(f"  {line}" for line in left.costing), SWEEP])
 
 
 def _pack(folder: Path, archive: Path) -> None:

@@ -46,6 +46,13 @@ class Moment:
             return entry.seq > self.event
         return self.at_s is not None and entry.event.at > self.at_s
 
+    def seconds(self, state: State, *, later: bool) -> float | None:
+        """Return when that is, in seconds since the run began; at most the journal's end."""
+        if self.event is not None and not 0 < self.event <= state.clock.seq:
+            events = f"events 1 to {state.clock.seq}, and no {self.event}"
+            raise UsageError(f"the journal of {state.facts.run} has {events}")
+        return self.at_s if later and self.event is None else state.now
+
 
 def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:
     """Explain a run, one trial or one moment. Raises `JournalError`, `UsageError`."""
@@ -77,7 +84,7 @@ def explain(
     again = DecidingAgain()
     timeline = Timeline(again.follow)
     rest = _walk(state, entries, timeline, until)
-    moment_s = _moment(state, until, later=bool(rest))
+    moment_s = None if until is None else until.seconds(state, later=bool(rest))
     if trial is not None:
         found = next((one for one in state.trials.values() if same_trial(one.id, trial)), None)
         if found is None:
@@ -125,18 +132,6 @@ def _walk(
             return [entry]
         follow(state, [entry], timeline.read)
     return []
-
-
-def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
-    """Return the moment to explain, seconds since the run began; at most the journal's end."""
-    if until is None:
-        return None
-    if until.event is not None:
-        if not 0 < until.event <= state.clock.seq:
-            events = f"events 1 to {state.clock.seq}, and no {until.event}"
-            raise UsageError(f"the journal of {state.facts.run} has {events}")
-        return state.now
-    return until.at_s if later else state.now
 
 
 def _shown(decision: object) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from seerd.commands.common import writing
 from seerd.commands.options import ReportOptions
 from seerd.core.state import State
 from seerd.errors import UsageError
@@ -45,14 +46,11 @@ def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:
         time.sleep(AGAIN_S)
     for place, ending in ((options.png, ".png"), (options.pdf, ".pdf")):
         if place is not None:
-            try:
-                with working(f"drawing the pictures as {ending}"):
-                    place.mkdir(parents=True, exist_ok=True)
-                    pictures = made.pictures()
-                    for picture in pictures:
-                        write(picture.spec, place / f"{picture.name}{ending}")
-            except OSError as error:
-                raise UsageError(f"{place} cannot be written: {error.strerror}") from error
+            with writing(place), working(f"drawing the pictures as {ending}"):
+                place.mkdir(parents=True, exist_ok=True)
+                pictures = made.pictures()
+                for picture in pictures:
+                    write(picture.spec, place / f"{picture.name}{ending}")
             print(f"{count(len(pictures), 'picture')} in {harmless(str(place))}")
 
 
@@ -135,9 +133,10 @@ def _write(to: Path, page: str) -> None:
     """Write the page in one step, so that a browser never loads half of it."""
     part = to.with_name(f".{to.name}.part")
     try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(to)
-    except OSError as error:
+        with writing(to):
+            part.write_text(page, encoding="utf-8")
+            part.replace(to)
+    except UsageError:
         part.unlink(missing_ok=True)
-        raise UsageError(f"{to} cannot be written: {error.strerror}") from error
+        raise
     print(f"{harmless(str(to))} ({len(page.encode()) / 1e6:.1f} MB)", flush=True)

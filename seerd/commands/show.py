@@ -11,25 +11,23 @@ from seerd.errors import JournalError
 from seerd.runs import reading, unstored
 from seerd.shell.home import Home, RunFolder
 from seerd.telling import run_json
-from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 
 
 def list_runs(home: Home, *, json: bool) -> None:
     """Print all runs, the newest last; one whose journal cannot be read is listed as unreadable."""
+    rows = []
     with working("reading all runs"):
-        rows = [_row(folder) for folder in home.runs()]
+        for folder in home.runs():
+            began = datetime.fromtimestamp(folder.begun, UTC).isoformat(timespec="seconds")
+            try:
+                state = reading.read(folder)
+            except JournalError as error:
+                rows.append({**run_json.unreadable(folder.run, str(error)), "began": None})
+                continue
+            status = run_json.status_of(state, folder.owner() is not None)
+            rows.append({**run_json.listed(state, status), "began": began})
     tell({"runs": rows}, lambda listed: telling.tables.runs_table(listed["runs"]), json=json)
-
-
-def _row(folder: RunFolder) -> Json:
-    began = datetime.fromtimestamp(folder.begun, UTC).isoformat(timespec="seconds")
-    try:
-        state = reading.read(folder)
-    except JournalError as error:
-        return {**run_json.unreadable(folder.run, str(error)), "began": None}
-    status = run_json.status_of(state, folder.owner() is not None)
-    return {**run_json.listed(state, status), "began": began}
 
 
 def show(folder: RunFolder, *, every: bool, json: bool) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import compress, islice
+from itertools import islice, product
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import typer
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from seerd.backends.base import Machine
-from seerd.commands.common import tell
+from seerd.commands.common import tell, writing
 from seerd.commands.options import SimulateOptions
 from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
@@ -42,7 +42,7 @@ from seerd.sim.curves import Curves, load_curves, synthetic
 from seerd.sim.setting import Faults, Outcome, Setting, alone, problem_of, run
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, SpecLimits
-from seerd.telling.study_table import study_view
+from seerd.telling.tables import study_view
 from seerd.units import count, parse_duration, parse_gpu_time, parse_money
 
 # Most GPUs per trial in SEER's evaluation (section 6.3), where other policies have no such limit.
@@ -50,7 +50,6 @@ PAPER_P_MAX = {"seer": 4, "e-grid": 4}
 IDEAL = ClusterFacts("held", 8, instant=True)  # the cluster of --ideal
 
 Json = dict[str, Any]
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -92,10 +91,8 @@ def simulate(asked: SimulateOptions, spec: Spec | None, home: Home, *, json: boo
     with progress(runs(study)) as tick:
         result = [row_json(row) for row in rows(study, tick)]
     if plot is not None:
-        try:
+        with writing(plot):
             drawing.write(charts.study(result, study.metric), plot)
-        except OSError as error:
-            raise UsageError(f"{plot} cannot be written: {error.strerror}") from error
     mode = study.setting.job.curves.mode
     tell(result, lambda table: study_view(table, mode, study.notes), json=json)
     if all("impossible" in row for row in result):
@@ -234,17 +231,30 @@ def _policies(policies: str | None) -> Sequence[str]:
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
     """Run the study, `tick` after every run; rows are in the order of limits, then of policies."""
-    rows = [_row(study, limits, params) for limits in study.limits for params in study.policies]
-    can_run = [isinstance(row.problem, Problem) for row in rows]
+    rows: list[Row] = []
+    for limits, params in product(study.limits, study.policies):
+        setting = replace(study.setting, limits=limits)
+        cluster, profile = setting.cluster, setting.job.profile
+        problem: Problem | Impossible
+        try:
+            own = problem_of(setting, params)
+            problem = plan_for(own, cluster, profile, ideal=study.ideal).problem
+        except LimitsError as error:
+            problem = Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)
+        except UsageError as error:
+            problem = Impossible(str(error), 0.0, 0.0)
+        rows.append(Row(params, limits, problem))
     tasks = [
         (replace(study.setting, limits=row.limits), row.problem, row.params.seed + seed)
-        for row in compress(rows, can_run)
-        for seed in range(study.seeds)
+        for row in rows
+        for seed in range(study.seeds if isinstance(row.problem, Problem) else 0)
     ]
-    outcomes = iter(each(_run, tasks, tick))
+    outcomes = iter(cast("list[Outcome]", each(run, tasks, tick)))  # a problem has an outcome
     return [
-        replace(row, outcomes=tuple(islice(outcomes, study.seeds))) if runs else row
-        for row, runs in zip(rows, can_run, strict=True)
+        replace(row, outcomes=tuple(islice(outcomes, study.seeds)))
+        if isinstance(row.problem, Problem)
+        else row
+        for row in rows
     ]
 
 
@@ -253,35 +263,18 @@ def runs(study: Study) -> int:
     return len(study.limits) * len(study.policies) * study.seeds
 
 
-def _row(study: Study, limits: Limits, params: PolicyParams) -> Row:
-    setting = replace(study.setting, limits=limits)
-    problem: Problem | Impossible
-    try:
-        problem = plan_for(
-            problem_of(setting, params), setting.cluster, setting.job.profile, ideal=study.ideal
-        ).problem
-    except LimitsError as error:
-        problem = Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)
-    except UsageError as error:
-        problem = Impossible(str(error), 0.0, 0.0)
-    return Row(params, limits, problem)
-
-
-def _run(task: tuple[Setting, Any, int]) -> Outcome:
-    outcome = run(*task)
-    assert isinstance(outcome, Outcome)
-    return outcome
-
-
-def each(work: Callable[[T], R], tasks: Sequence[T], tick: Callable[[], None]) -> list[R]:
-    """Do this work for each task, one on each core, `tick` after every one; return the results in
-    their order. Processes are killed at once if anything ends the work early, Ctrl-C included.
+def each(
+    work: Callable[..., R], tasks: Sequence[tuple[Any, ...]], tick: Callable[[], None]
+) -> list[R]:
+    """Do this work with the arguments of each task, one on each core, `tick` after every one;
+    return the results in their order. Processes are killed at once if anything ends the work early,
+    Ctrl-C included.
     """
     has_call = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count() or 1
     pool = ProcessPoolExecutor(max(1, min(cores, len(tasks))), initializer=_begin)
     try:
-        waiting = [pool.submit(work, task) for task in tasks]
+        waiting = [pool.submit(work, *task) for task in tasks]
         for done in as_completed(waiting):
             done.result()
             tick()

@@ -105,11 +105,10 @@ def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: M
     return Setting(tuple(map(job_setting, group.jobs)), limits, cluster, sharing=group.sharing)
 
 
-def simulated(task: tuple[Way, int]) -> tuple[Outcomes, bool]:
+def simulated(way: Way, seed: int) -> tuple[Outcomes, bool]:
     """Simulate one run with a seed, or one for each job. Return the outcomes, and whether limits
     were kept. Raises `LimitsError`.
     """
-    way, seed = task
     setting = way.setting
     if way.name in SHARING:
         slowest = max((job.profile for job in setting.jobs), key=lambda each: each.job.start.p50_s)

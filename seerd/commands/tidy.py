@@ -45,24 +45,6 @@ def rm(folder: RunFolder, consent: Consent) -> None:
     """Remove a run with all that it has on this disk, its model too. Raises `BusyError` if a
     process runs it, `UsageError` if its agents may still be at work.
     """
-    _check_gone(folder)
-    outside, stays = _store_elsewhere(folder)
-    paths = (folder.path, *outside)
-    with working("looking at what it has on the disk"):
-        freed = Freed(folder, paths, size_of(paths), stays)
-    _remove([freed], "remove {} with its model", consent)
-
-
-def gc(home: Home, older_than_s: float, consent: Consent) -> None:
-    """Remove the checkpoints and the instances' folders of runs that ended so many seconds ago.
-    Journals, models, specs and sources stay.
-    """
-    with working("looking at what runs have on the disk"):
-        freed = [one for folder in home.runs() if (one := _spent(folder, older_than_s)) is not None]
-    _remove(freed, "remove checkpoints and logs of {}", consent)
-
-
-def _check_gone(folder: RunFolder) -> None:
     owner = folder.owner()
     if owner is not None:
         raise BusyError(folder.run, owner)
@@ -78,23 +60,33 @@ def _check_gone(folder: RunFolder) -> None:
             f"{folder.run} was cut off, and its agents may still be at work; remove it in "
             f"{format_duration(round(QUIET_S - quiet_s))}, or go on with: seerd resume {folder.run}"
         )
-
-
-def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
-    """Return what `gc` may remove of a run; None if nothing."""
-    if folder.owner() is not None:
-        return None
-    try:
-        state, origin = reading.read_with_origin(folder)
-    except JournalError:
-        return None
-    is_new = time.time() - origin - state.now < older_than_s
-    if not _cannot_go_on(state) or is_new or unstored(folder, state):
-        return None
     outside, stays = _store_elsewhere(folder)
-    paths = tuple(path for path in (folder.store, folder.instances, *outside) if path.is_dir())
-    size = size_of(paths)
-    return Freed(folder, paths, size, stays) if size else None
+    paths = (folder.path, *outside)
+    with working("looking at what it has on the disk"):
+        freed = Freed(folder, paths, size_of(paths), stays)
+    _remove([freed], "remove {} with its model", consent)
+
+
+def gc(home: Home, older_than_s: float, consent: Consent) -> None:
+    """Remove the checkpoints and the instances' folders of runs that ended so many seconds ago.
+    Journals, models, specs and sources stay.
+    """
+    freed = []
+    with working("looking at what runs have on the disk"):
+        for folder in [folder for folder in home.runs() if folder.owner() is None]:
+            try:
+                state, origin = reading.read_with_origin(folder)
+            except JournalError:
+                continue
+            is_new = time.time() - origin - state.now < older_than_s
+            if not _cannot_go_on(state) or is_new or unstored(folder, state):
+                continue
+            outside, stays = _store_elsewhere(folder)
+            paths = (folder.store, folder.instances, *outside)
+            paths = tuple(path for path in paths if path.is_dir())
+            if size := size_of(paths):
+                freed.append(Freed(folder, paths, size, stays))
+    _remove(freed, "remove checkpoints and logs of {}", consent)
 
 
 def _cannot_go_on(state: State) -> bool:
@@ -118,7 +110,7 @@ def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:
 
 def _remove(freed: list[Freed], question: str, consent: Consent) -> None:
     """Show what is removed, ask, and remove it under each run's lock."""
-    size = sum(one.size for one in freed)
+    size = sum(run.size for run in freed)
     if not consent.json:
         print("\n".join(map(harmless, _lines(freed, size))))
     if freed and not consent.dry_run:
@@ -130,19 +122,25 @@ def _remove(freed: list[Freed], question: str, consent: Consent) -> None:
             if not typer.confirm(f"{question.format(what)}?"):
                 raise typer.Exit(0)
         with working("removing"):
-            for one in freed:
-                _remove_one(one)
+            for run in freed:
+                with run.folder.locked():
+                    try:
+                        remove(run.paths)
+                    except OSError as error:
+                        why = f"{error.strerror} ({error.filename})"
+                        left = f"not all of {run.folder.run} could be removed: {why}"
+                        raise UsageError(left) from error
         if not consent.json:
             print(f"freed {format_size(size)}")
     if consent.json:
         rows = [
             {
-                "run": one.folder.run,
-                "bytes": one.size,
-                "paths": [str(path) for path in one.paths],
-                "stays": one.stays or None,
+                "run": run.folder.run,
+                "bytes": run.size,
+                "paths": [str(path) for path in run.paths],
+                "stays": run.stays or None,
             }
-            for one in freed
+            for run in freed
         ]
         tell({"dry_run": consent.dry_run, "bytes": size, "runs": rows}, str, json=True)
 
@@ -156,15 +154,6 @@ def _lines(freed: list[Freed], size: int) -> Iterator[str]:
         yield "there is nothing to remove"
     elif len(freed) > 1:
         yield f"{format_size(size):>8}  in all"
-
-
-def _remove_one(freed: Freed) -> None:
-    with freed.folder.locked():
-        try:
-            remove(freed.paths)
-        except OSError as error:
-            why = f"{error.strerror} ({error.filename})"
-            raise UsageError(f"not all of {freed.folder.run} could be removed: {why}") from error
 
 
 def size_of(paths: Iterable[Path]) -> int:

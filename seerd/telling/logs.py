@@ -72,7 +72,6 @@ def newest_last(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
 
 
 def _origin(path: Path, folder: RunFolder) -> tuple[str, int]:
-    """Return a log's trial and attempt."""
     _, _, trial, attempt, *_ = path.relative_to(folder.instances).parts
     return trial, int(attempt) if attempt.isdecimal() else 0
 

@@ -215,15 +215,6 @@ def _then(trial: Trial, state: State) -> str:
     return " and will be restarted" if trial.gpus and time_left(state) else ""
 
 
-def _saved(event: events.TrialCheckpointed, state: State) -> str | None:
-    if event.save_s < SLOW_S or event.save_s < state.end.slowest_s:
-        return None
-    return (
-        f"{event.trial} took {at(event.save_s)} to save {format_size(event.size)}: the end of the "
-        "run allows for that; smaller checkpoints leave more time for training"
-    )
-
-
 def _complained(event: events.TrialComplained, state: State) -> str | None:
     complaint, signs = Complaint(event.what, event.trial, event.why), state.signs
     is_first = signs.complaints.get(event.what) == complaint
@@ -233,10 +224,11 @@ def _complained(event: events.TrialComplained, state: State) -> str | None:
 
 
 def _published(event: events.ModelPublished, state: State) -> str:
-    of_jobs = state.result.of_jobs.items()
-    for job, best in ((job, one.incumbent) for job, one in of_jobs if one.path == event.path):
-        whose, metric = f" of {job}" if job else "", f"{metric_name(state, best)} {best.metric:.6g}"
-        return f"the best model{whose} is that of {best.trial}, {metric}: {event.path}"
+    for job, model in state.result.of_jobs.items():
+        if model.path == event.path:
+            best, whose = model.incumbent, f" of {job}" if job else ""
+            metric = f"{metric_name(state, best)} {best.metric:.6g}"
+            return f"the best model{whose} is that of {best.trial}, {metric}: {event.path}"
     return f"the best model is in {event.path}"
 
 
@@ -254,7 +246,12 @@ TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     events.OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
     events.TrialTraining: _training,
     events.TrialExited: _exited,
-    events.TrialCheckpointed: _saved,
+    events.TrialCheckpointed: lambda event, state: (
+        f"{event.trial} took {at(event.save_s)} to save {format_size(event.size)}: the end of the "
+        "run allows for that; smaller checkpoints leave more time for training"
+        if event.save_s >= max(SLOW_S, state.end.slowest_s)
+        else None
+    ),
     events.TrialComplained: _complained,  # the first of each kind
     events.TrialWaited: lambda event, state: (  # once: when the note was made
         state.trials[event.trial].note

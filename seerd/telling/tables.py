@@ -1,9 +1,12 @@
-"""Tables of runs, charges, machines, findings, plans and profiles: the values of `--json`."""
+"""The values of `--json` as tables: runs, charges, machines, findings, plans, profiles, studies."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
+from textwrap import fill
 from typing import Literal
 
 from rich.console import Console, Group, RenderableType
@@ -232,3 +235,45 @@ def profile_view(profile: Json) -> RenderableType:
     parts.append(Text(f"fitted: {sums} seconds on p GPUs, {error}"))
     parts += [Text(f"note: {sentence}") for sentence in profile["notes"]]
     return Group(*parts, Text(f"kept for plans in {profile['kept']}"))
+
+
+BAR, DIGITS = 8, 4
+
+
+def study_view(rows: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
+    """Draw a table for each pair of limits, the best policy first; "over": runs over a limit."""
+    parts: list[RenderableType] = [Text(note) for note in notes]
+    limits = [(row["deadline_s"], row["budget_gpu_min"]) for row in rows]
+    sign = -1 if mode == "max" else 1
+    for deadline_s, budget in dict.fromkeys(limits):
+        here = [row for row, its in zip(rows, limits, strict=True) if its == (deadline_s, budget)]
+        here.sort(key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"]))
+        most = max(row["regret"] or 0.0 for row in here) or 1.0
+        # The largest has `DIGITS` digits, and all have as many decimals.
+        largest = max((abs(row["mean"]) for row in here if row["mean"] is not None), default=0.0)
+        style = f".{DIGITS - 1}g"
+        if 1e-3 <= largest < 1e6:
+            style = f".{max(0, DIGITS - 1 - math.floor(math.log10(largest)))}f"
+        numbers = (">GPU-min", ">time", ">trials", ">over")
+        table = plain_table("policy", ">best", ">+-", ">regret", "", *numbers)
+        for row in here:
+            if row["mean"] is None:
+                why = "not run" if "impossible" in row else "no model"
+                table.add_row(row["policy"], "-", "", "", why, *[""] * 4)
+                continue
+            lost = row["without_model"]
+            table.add_row(
+                row["policy"] + (f" ({lost} of {len(row['best'])} none)" if lost else ""),
+                *(f"{row[key]:{style}}" for key in ("mean", "stderr", "regret")),
+                "▇" * round(BAR * max(0.0, row["regret"]) / most) or "▏",
+                f"{row['gpu_min']:.1f}",
+                format_duration(round(row["elapsed_s"])),
+                f"{row['trials']:.0f}",
+                str(row["violations"]),
+            )
+        head = f"deadline {format_duration(round(deadline_s))}, budget {budget:g} GPU-min"
+        parts += [Text(), Text(head, style="bold"), table]
+        reasons = [f"{row['policy']}: {row['impossible']}" for row in here if "impossible" in row]
+        breaks = partial(fill, width=80, subsequent_indent="  ", break_on_hyphens=False)
+        parts += map(Text, map(breaks, reasons))
+    return Group(*parts)

@@ -270,7 +270,7 @@ def test_the_answer_to_a_termination_is_told_for_each_instance() -> None:
     ]
     cloud, script = cloud_of(terminate_instances={"TerminatingInstances": rows})
     ended, _ = played(instances.end(cloud, ("i-1", "i-2")))
-    assert ended == {n: EndedInstance(n, "running", "x") for n in ("i-1", "i-2")}
+    assert ended == dict.fromkeys(("i-1", "i-2"), EndedInstance("running", "x"))
     assert script.calls == [("terminate_instances", {"InstanceIds": ["i-1", "i-2"]})]
 
 

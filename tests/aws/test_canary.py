@@ -316,11 +316,11 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     monkeypatch.setattr(ec2_fleet, "MEND_S", 2.0)
     monkeypatch.setattr(expedition, "WORK_S", 15.0)
     rig.set_boot(boot_s=60)
-    asked, heard = SpecOptions(write()), []
+    asked = SpecOptions(write())
 
     async def flight() -> CanaryResult:
         plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
-        task = asyncio.create_task(fly_over(plan, OutcomeLog(heard.append), tmp_path / "flight"))
+        task = asyncio.create_task(fly_over(plan, OutcomeLog(print), tmp_path / "flight"))
         await asyncio.to_thread(wait_for_three, rig)
         await asyncio.sleep(2.0)
         rig.fail("ec2:*", "RequestExpired", times=None)
@@ -333,9 +333,7 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     assert (left.check, left.result) == ("nothing left", "failed")
     for one in rig.instances():
         assert f"instance {one.id} (t3.small) may still run, and powers itself off by" in left.said
-    told = [one.said for one in heard if one.check == "giving back"]
-    assert "EC2 refuses: " in told[0]
-    assert "the credentials have expired" in told[0]
+    assert "the credentials have expired" in left.said
 
 
 def test_more_than_the_cap_is_not_begun(

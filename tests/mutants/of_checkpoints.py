@@ -143,8 +143,8 @@ KEEPING = (
         "the result is fetched from S3 without its checksum",
         "the model that is handed back is the one that was confirmed",
         "S3Store.fetch",
-        "found != sha256",
-        "not found",
+        "digest != sha256",
+        "not sha256",
         (f"{STORES}::test_the_daemon_takes_nothing_but_what_was_confirmed",),
     ),
     Mutant(

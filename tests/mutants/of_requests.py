@@ -52,7 +52,7 @@ ASKED_MEANWHILE = (
     Mutant(
         "a run is removed while its agents may be at work",
         "nothing of a run is removed that may still be written to",
-        "_check_gone",
+        "tidy.rm",
         "not over and quiet_s < QUIET_S",
         "False",
         (f"{TIDYING}::test_a_run_that_lives_or_may_live_is_never_removed",),

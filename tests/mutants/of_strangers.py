@@ -113,8 +113,8 @@ STRANGERS = (
         "the run's user may become root",
         "a script cannot become root beyond the power-off",
         "cloud_config",
-        "_ROOT if boot.root else ', '.join(POWER)",
-        "_ROOT",
+        "'ALL' if boot.root else ', '.join(POWER)",
+        "'ALL'",
         (USERDATA,),
     ),
     Mutant(

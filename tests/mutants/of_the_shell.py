@@ -62,7 +62,7 @@ CARRYING = (
     Mutant(
         "of what a stopped agent had started only what carries the run's mark is ended",
         "nothing of a run is left",
-        "LocalProvider._end",
+        "LocalProvider.terminate",
         "yield from filter(is_there, below(same))",
         "yield from ()",
         (f"{LOCAL}::{FLED}",),
@@ -288,7 +288,7 @@ self._queue.put(
     Mutant(
         "what an agent that does not end had started is left to the next agent",
         "no trial outlives the deadline",
-        "LocalProvider._end",
+        "LocalProvider.terminate",
         "each_of_run(self.run)",
         "()",
         (f"{LOCAL}::{STOPPED}",),
@@ -296,7 +296,7 @@ self._queue.put(
     Mutant(
         "an agent that does not end is waited for longer than there is time",
         "no trial outlives the deadline",
-        "LocalProvider._end",
+        "LocalProvider.terminate",
         "min(END_S, max(LEAST_S, spare_s / 2))",
         "END_S",
         (f"{LOCAL}::{STOPPED}",),

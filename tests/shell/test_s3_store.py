@@ -21,8 +21,7 @@ from seerd.agent.protocol import MAX_LINE, Ask
 from seerd.agent.wire import encode
 from seerd.errors import CloudError, StoreError
 from seerd.stores.base import slot_name
-from seerd.stores.s3.client import TRIES
-from seerd.stores.s3.store import LONGEST_S, S3Store
+from seerd.stores.s3.store import LONGEST_S, TRIES, S3Store
 from tests.s3front import Front, cut_answer, damage_answer, refuse
 
 

@@ -101,7 +101,8 @@ class Flight:
         self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
         self._first_asked: float | None = None
-        self._abandoned = False
+        # whether a cancellation leaves everything as it is, for another process to take up
+        self.abandoned = False
         # whether it is giving back already; cancelling the task now would leave that undone
         self.undoing = False
 
@@ -110,16 +111,12 @@ class Flight:
         """Whether its instance is still unknown."""
         return self._entry is None
 
-    def abandon(self) -> None:
-        """Make a later cancellation leave everything as it is, for another process to take up."""
-        self._abandoned = True
-
     async def fly(self) -> Launched:
         """Return the ready instance. Raises `LaunchError` after giving back everything."""
         try:
             return await self._launch()
         except asyncio.CancelledError:
-            if self._abandoned:
+            if self.abandoned:
                 if self._call is not None:
                     self._call.cancel()
                     await asyncio.gather(self._call, return_exceptions=True)

@@ -101,12 +101,18 @@ class Ec2Provider(Provider):
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """See `base.Provider`. When cancelled, give back first, for up to `UNDO_S` seconds."""
         self._fleet.watch()
+
+        def landed(done: asyncio.Task[Launched]) -> None:
+            self._flights.pop(token, None)
+            if not done.cancelled():
+                done.exception()  # counts as retrieved, even if nobody waits for it
+
         if token not in self._flights:
             flight = Flight(self._opened(), token, orphan_timeout_s)
             task = asyncio.create_task(flight.fly())
             self._flights[token] = flight, task
             self._awaited.discard(token)
-            task.add_done_callback(lambda done: self._landed(token, done))
+            task.add_done_callback(landed)
         try:
             return await asyncio.shield(self._flights[token][1])
         except asyncio.CancelledError:
@@ -178,17 +184,12 @@ class Ec2Provider(Provider):
     async def close(self) -> None:
         """Stop watching and close connections. The next process takes up launches and ends."""
         for flight, task in self._flights.values():
-            flight.abandon()
+            flight.abandoned = True
             task.cancel()
         await asyncio.gather(*(task for _, task in self._flights.values()), return_exceptions=True)
         await self._fleet.close()
         await self._remote.close()
         await self._cloud.close()
-
-    def _landed(self, token: str, task: asyncio.Task[Launched]) -> None:
-        self._flights.pop(token, None)
-        if not task.cancelled():
-            task.exception()  # counts as retrieved, even if nobody waits for it
 
     def _busy(self, token: str) -> bool:
         """Return whether an unknown instance with this token may be one that is awaited."""

@@ -164,7 +164,11 @@ class Register:
             if seen.instance in self._entries
             for loss in self._note(seen, asked_at, now)
         ]
-        losses += self._miss({seen.instance for seen in answer}, asked_at, now)
+        listed = {seen.instance for seen in answer}
+        for entry in [entry for entry in self.live() if entry.instance not in listed]:
+            entry.missing_at = asked_at if entry.missing_at is None else entry.missing_at
+            if now - entry.noted_at > FORGET_S:
+                losses += self._close(entry, entry.missing_at, "EC2 no longer knows it")
         strays = [
             seen
             for seen in answer
@@ -208,16 +212,6 @@ class Register:
             at = now if seen.ended_at is None else seen.ended_at + 1.0
             return self._close(entry, at if entry.idle_at <= at <= now else now, why(seen))
         return []
-
-    def _miss(self, listed: set[str], asked_at: float, now: float) -> list[Loss]:
-        losses: list[Loss] = []
-        for entry in self.live():
-            if entry.instance in listed:
-                continue
-            entry.missing_at = asked_at if entry.missing_at is None else entry.missing_at
-            if now - entry.noted_at > FORGET_S:
-                losses += self._close(entry, entry.missing_at, "EC2 no longer knows it")
-        return losses
 
     def _close(self, entry: RegisterEntry, at: float, cause: str) -> list[Loss]:
         entry.until, entry.why = at, cause

@@ -10,7 +10,7 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import caller
-from seerd.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, SeenInstance, Volume
+from seerd.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, SeenInstance
 from seerd.backends.base import Found, Left
 from seerd.planner.clouds import INSTANCE_TYPES
 
@@ -26,9 +26,13 @@ class Ec2Sweeper(Cloud):
     async def find(self, owner: str) -> Found:
         seen = [s for s in await instances.find(self, _of(owner)) if _is_of(owner, s.tags)]
         disks = await instances.volumes(self, _of(owner))
-        disks = [disk for disk in disks if _is_of(owner, disk.tags)]
+        disks, now = [disk for disk in disks if _is_of(owner, disk.tags)], time.time()
         costing = [_instance(s) for s in seen if s.state not in ENDING]
-        costing += [_volume(disk) for disk in disks if disk.state == "available"]
+        costing += [
+            Left("volume", d.volume, *_named(d.tags), d.state, f"{d.gb} GB", now - d.made_at)
+            for d in disks
+            if d.state == "available"
+        ]
         ended = {s.instance for s in seen if s.state in ENDING}
         ending = [s.instance for s in seen if s.state == "shutting-down"]
         ending += [disk.volume for disk in disks if disk.ends_with(ended)]
@@ -50,17 +54,14 @@ class Ec2Sweeper(Cloud):
 
 
 def _instance(seen: SeenInstance) -> Left:
-    tags, age_s = seen.tags, time.time() - seen.launched_at
-    named = tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
+    named, age_s = _named(seen.tags), time.time() - seen.launched_at
     price = INSTANCE_TYPES.get(seen.type) if seen.state in {"pending", "running"} else None
     usd_per_h = None if price is None else price.usd_per_h
     return Left("instance", seen.instance, *named, seen.state, seen.type, age_s, usd_per_h)
 
 
-def _volume(disk: Volume) -> Left:
-    tags, age_s = disk.tags, time.time() - disk.made_at
-    named = tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
-    return Left("volume", disk.volume, *named, disk.state, f"{disk.gb} GB", age_s)
+def _named(tags: Mapping[str, str]) -> tuple[str, str, str]:
+    return tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
 
 
 def _of(owner: str) -> list[dict[str, Any]]:

@@ -5,13 +5,14 @@ Nothing outlives the connection, and nothing is written but the agent's zip, in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shlex
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncssh
 
@@ -31,8 +32,6 @@ from seerd.units import count
 ASKING_S = 90.0
 CLOCK_S = 60.0
 OLDEST = (3, 9)
-
-T = TypeVar("T")
 
 SCRIPT = """
 import json, os, shutil, subprocess, sys, time
@@ -63,47 +62,33 @@ async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
     asks = is_known and needs_torch(train.launcher, train.source / train.script)
     # no interpreter: none must have torch, or it is unknown before the source arrives
     asked = python if asks else "", by_address(kept).address if kept else ""
-    hosts = await _each(
-        hosts_of(keys),
-        lambda host, connection: _look(host, connection, *asked),
-        lambda host, why: Finding(f"host {host.name}", "problem", why),
-    )
+    few = asyncio.Semaphore(AT_ONCE)
+    hosts = await asyncio.gather(*(_look(host, few, *asked) for host in hosts_of(keys)))
     return [case.peak(None)[1], *hosts, *await store_findings(kept, train.data, None)]
 
 
-async def _each(
-    hosts: Sequence[SshHost],
-    ask: Callable[[SshHost, asyncssh.SSHClientConnection], Awaitable[T]],
-    failed: Callable[[SshHost, str], T],
-) -> list[T]:
-    """Connect with every host and ask it; `failed`: the result of one that does not let us in."""
-    few = asyncio.Semaphore(AT_ONCE)
-
-    async def one(host: SshHost) -> T:
-        async with few:
-            try:
-                connection = await open_connection(host.machine)
-            except UnreachableError as error:
-                return failed(host, str(error))
-            try:
-                return await ask(host, connection)
-            finally:
-                connection.abort()
-
-    return await asyncio.gather(*map(one, hosts))
+@contextlib.asynccontextmanager
+async def _connected(
+    host: SshHost, few: asyncio.Semaphore
+) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """Connect for the length of the block, a few hosts at a time. Raises `UnreachableError`."""
+    async with few:
+        connection = await open_connection(host.machine)
+        try:
+            yield connection
+        finally:
+            connection.abort()
 
 
-async def _look(
-    host: SshHost, connection: asyncssh.SSHClientConnection, python: str, store: str
-) -> Finding:
+async def _look(host: SshHost, few: asyncio.Semaphore, python: str, store: str) -> Finding:
     """Ask a host for what trials need. `python`: the interpreter that must have torch, if any;
     `store`: the directory of the checkpoint store; empty: it is in S3.
     """
     check = f"host {host.name}"
     try:
-        before = time.time()
         command = shlex.join(["python3", "-", python, store])
-        async with asyncio.timeout(ASKING_S):
+        async with _connected(host, few) as connection, asyncio.timeout(ASKING_S):
+            before = time.time()
             done = await connection.run(command, input=SCRIPT)
         if done.returncode:
             last = (str(done.stderr).strip().splitlines() or [f"exit status {done.returncode}"])[-1]
@@ -111,6 +96,8 @@ async def _look(
             return Finding(check, "problem", why, "install Python 3.9 or newer on it")
         answer = json.loads(str(done.stdout).strip().splitlines()[-1])
         return _judged(host, python, store, answer, before)
+    except UnreachableError as error:
+        return Finding(check, "problem", str(error))
     except TimeoutError:
         why = f"it let us in, but did not answer within {ASKING_S:g}s"
         return Finding(check, "problem", why, "look at its load")
@@ -170,14 +157,17 @@ async def gpu_use_of(hosts: Sequence[SshHost]) -> list[GpuUse]:
     """Ask every host which runs have its GPUs. One that cannot be asked has the reason."""
     packed = await asyncio.to_thread(_packed)
 
-    async def ask(host: SshHost, connection: asyncssh.SSHClientConnection) -> GpuUse:
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(host: SshHost) -> GpuUse:
         try:
             task = RemoteTask("gpus", "none", PYTHON, {})
-            return GpuUse(host.name, await run_remote_task(connection, task, packed))
+            async with _connected(host, few) as connection:
+                return GpuUse(host.name, await run_remote_task(connection, task, packed))
         except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
             return GpuUse(host.name, why=str(error))
 
-    return await _each(hosts, ask, lambda host, why: GpuUse(host.name, why=why))
+    return await asyncio.gather(*map(ask, hosts))
 
 
 def _packed() -> PackedBundle:

@@ -86,25 +86,14 @@ class LocalProvider(Provider):
         """
         instance = name if self._exists(name) else _named(name)
         self.given_back.add(instance)
-        if self._exists(instance):
-            await self._end(instance, spare_s)
-        return Span()
-
-    async def leftovers(self) -> Leftovers:
-        folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
-        alive = [folder.name for folder in folders if self._runs(folder.name)]
-        return Leftovers([f"{name}: its agent still runs" for name in alive])
-
-    async def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-    async def _end(self, instance: str, spare_s: float) -> None:
+        if not self._exists(instance):
+            return Span()
         folder = self.folder / instance
         spare_until = asyncio.get_running_loop().time() + spare_s
         patience_s = min(END_S, max(LEAST_S, spare_s / 2))
         orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
         if orderly:
-            return
+            return Span()
         started = self._kill(instance)
 
         def living() -> Iterator[int]:
@@ -117,7 +106,7 @@ class LocalProvider(Provider):
             raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
         await _wait(lambda: not self._runs(instance), END_S)
         if spare_until - asyncio.get_running_loop().time() < END_S:
-            return
+            return Span()
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
         if not await _wait(lambda: not self._runs(instance), END_S):
@@ -125,6 +114,15 @@ class LocalProvider(Provider):
                 f"the agent in {folder} does not end; kill the process that `fuser "
                 "agent.lock` names"
             )
+        return Span()
+
+    async def leftovers(self) -> Leftovers:
+        folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+        alive = [folder.name for folder in folders if self._runs(folder.name)]
+        return Leftovers([f"{name}: its agent still runs" for name in alive])
+
+    async def close(self) -> None:
+        """Do nothing: nothing is open."""
 
     def _runs(self, instance: str) -> bool:
         """Return whether an agent lives there, or was started and has not taken its lock yet."""

@@ -24,6 +24,7 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.policy import policy
 from seerd.aws.userdata import LOOK_S, WORKED
+from seerd.backends.backend import PYTHON
 from seerd.backends.base import Leftovers
 from seerd.backends.ec2.doctor import needs_of
 from seerd.backends.ec2.register import BY_ITSELF
@@ -38,7 +39,6 @@ from seerd.commands.canary.launching import (
     SMALL,
     CanaryFleet,
     CanaryPlan,
-    python_of,
 )
 from seerd.commands.canary.outcome import (
     GPU_WORK_S,
@@ -191,8 +191,17 @@ class _Checks:
         home.mkdir()
         refused = launching.refused_launches(fleet.cloud, launch.request)
         sweep = terminals.sweep(fleet.cloud, launch.instance, str(home))
-        await self.record(_token_again(fleet, launch), TOKEN_AGAIN)
-        await self.record(_inside(fleet, launch), *inside.REPORTED)
+        with self.failing(TOKEN_AGAIN):
+            again = await fleet.cloud.ask("ec2", "run_instances", **launch.request)
+            same = {row["InstanceId"] for row in again["Instances"]} == {launch.instance}
+            other = failed(TOKEN_AGAIN, "EC2 has given another instance for the same token")
+            self.log.add(passed(TOKEN_AGAIN, "asked twice, EC2 has given one") if same else other)
+        with self.failing(*inside.REPORTED):
+            before = wall()
+            report = await fleet.run_program(PROVED, inside.REPORTS)
+            at = (before + wall()) / 2
+            facts = msgspec.json.decode(report, type=inside.Facts)
+            self.log.add(*inside.judged(facts, launch.asked or at, at, fleet.hard_end))
         await _all(
             self.record(inside.transfers(fleet), *inside.STORED),
             self.record(refused, *launching.ABOUT),
@@ -225,7 +234,7 @@ class _Checks:
                 await termination(fleet, GPU)
 
     async def imported(self, fleet: CanaryFleet, check: str) -> CheckOutcome:
-        python = shlex.join(shlex.split(python_of(self.plan.spec)))
+        python = shlex.join(shlex.split(self.plan.spec.train.python or PYTHON))
         instance, began = fleet.cloud.launches[GPU].instance, time.monotonic()
         try:
             has_gpu = await fleet.door.run(
@@ -240,21 +249,6 @@ class _Checks:
         if "True" in has_gpu:
             return passed(check, "it has the GPU", took_s)
         return failed(check, "it was imported, and has no GPU", took_s)
-
-
-async def _token_again(fleet: CanaryFleet, launch: WatchedLaunch) -> list[CheckOutcome]:
-    again = await fleet.cloud.ask("ec2", "run_instances", **launch.request)
-    if {row["InstanceId"] for row in again["Instances"]} != {launch.instance}:
-        return [failed(TOKEN_AGAIN, "EC2 has given another instance for the same token")]
-    return [passed(TOKEN_AGAIN, "asked twice, EC2 has given one")]
-
-
-async def _inside(fleet: CanaryFleet, launch: WatchedLaunch) -> list[CheckOutcome]:
-    before = wall()
-    report = await fleet.run_program(PROVED, inside.REPORTS)
-    reported_at = (before + wall()) / 2
-    facts = msgspec.json.decode(report, type=inside.Facts)
-    return inside.judged(facts, launch.asked or reported_at, reported_at, fleet.hard_end)
 
 
 # the lease that runs out, the time that its trials would have to save, and to store; seconds
@@ -358,10 +352,8 @@ async def _until(fleet: CanaryFleet, true: Callable[[], bool], for_s: float) -> 
 async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
     """End everything, and return a line on what is left."""
     ends = [fleet.provider.terminate(token) for fleet in fleets for token in fleet.tokens]
-    complaint = asyncio.create_task(_complaint(fleets, log))
     # What could not be ended is asked for again by `leftovers`, and is named there.
     await asyncio.gather(*ends, return_exceptions=True)
-    complaint.cancel()
     left = (fleet.provider.leftovers() for fleet in fleets)
     answers = await asyncio.gather(*left, return_exceptions=True)
     stored = []
@@ -381,17 +373,6 @@ async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
         text = nothing_left([line for one in answers for line in getattr(one, "ending", ())])
         log.add(passed("nothing left", text))
     return text
-
-
-async def _complaint(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> None:
-    """Print once why nothing can be given back, as soon as EC2 says so. This is no check, and not
-    in the report.
-    """
-    while True:
-        await asyncio.sleep(1.0)
-        for error in filter(None, (one.cloud.refuses_ends() for one in fleets)):
-            log.tell(unknown("giving back", f"EC2 refuses: {error}"))
-            return
 
 
 def _costing(answer: Leftovers | BaseException, fleet: CanaryFleet) -> list[str]:

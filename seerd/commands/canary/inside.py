@@ -22,8 +22,7 @@ from seerd.commands.canary.outcome import CheckOutcome, failed, passed, refused,
 from seerd.errors import SeerdError
 from seerd.stores.base import slot_name
 from seerd.stores.s3.address import Address
-from seerd.stores.s3.client import plain
-from seerd.stores.s3.store import S3Store
+from seerd.stores.s3.store import S3Store, plain
 from seerd.units import format_duration
 
 REPORTED = ("user data", "timer", "orphan watch", "IMDSv1", "no credentials", "sudo")

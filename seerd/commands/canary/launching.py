@@ -22,9 +22,8 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING
-from seerd.backends.backend import GRACE_S, PYTHON
+from seerd.backends.backend import PYTHON
 from seerd.backends.bundle import build_agent
-from seerd.backends.ec2.fleet import MENDED
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider
@@ -51,7 +50,7 @@ class WatchedCloud(Cloud):
     def __init__(self, region: str | None, address: Literal["private", "public"]) -> None:
         super().__init__(region)
         self.launches: defaultdict[str, WatchedLaunch] = defaultdict(WatchedLaunch)
-        self.refused: dict[str, AwsError] = {}  # operations whose last answer was a refusal
+        self._refused: dict[str, AwsError] = {}  # operations whose last answer was a refusal
         self._address = address
 
     async def call(
@@ -68,10 +67,9 @@ class WatchedCloud(Cloud):
         try:
             answer = await super().call(service, operation, region=region, **request)
         except AwsError as error:
-            if error.kind in MENDED:
-                self.refused[operation] = error
+            self._refused[operation] = error
             raise
-        self.refused.pop(operation, None)
+        self._refused.pop(operation, None)
         launch.answered = launch.answered or wall()
         groups = {"describe_instances": answer.get("Reservations", ()), "run_instances": [answer]}
         for group in groups.get(operation, ()):
@@ -90,8 +88,8 @@ class WatchedCloud(Cloud):
 
     def refuses_ends(self) -> AwsError | None:
         """Return why AWS lists or ends no instance; None: it does."""
-        ends = self.refused.get("terminate_instances")
-        return ends or self.refused.get("describe_instances")
+        ends = self._refused.get("terminate_instances")
+        return ends or self._refused.get("describe_instances")
 
     def _note(self, seen: instances.SeenInstance) -> None:
         if seen.token not in self.launches:
@@ -119,15 +117,9 @@ class WatchedDoor(Remote):
         super().__init__(bundle, options)
         self._cloud = cloud
 
-    async def ready(
-        self,
-        machine: RemoteMachine,
-        patience_s: float,
-        gpus: int | None = None,
-        cuda: bool | None = None,
-    ) -> None:
+    async def ready(self, machine: RemoteMachine, *more: Any, **options: Any) -> None:
         """Wait until its agent takes connections. Raises `ProviderError`."""
-        await super().ready(machine, patience_s, gpus, cuda)
+        await super().ready(machine, *more, **options)
         self._cloud.by_id(machine.name).agent = wall()
 
     async def open(self, machine: RemoteMachine) -> asyncssh.SSHClientConnection:
@@ -263,16 +255,7 @@ class CanaryFleet:
         build_agent(zip_)
         self.zip = hashlib.sha256(zip_.read_bytes()).hexdigest()
         gpu = tokens == (GPU,)
-        options = AgentOptions(
-            run=self.run,
-            gpus=1,
-            cuda=gpu,
-            lease_s=LONGEST_S,
-            grace_s=GRACE_S,
-            power_off=True,
-            spot=False,
-            python=PYTHON,
-        )
+        options = AgentOptions(self.run, 1, gpu, LONGEST_S, power_off=True)
         self.cloud = WatchedCloud(plan.cluster.region, plan.cluster.address)
         self.door = WatchedDoor(Bundle(zip_, source), options, self.cloud)
         settings = settings_of(
@@ -290,7 +273,7 @@ class CanaryFleet:
             volume_gb=None,
             throughput=None,
             load_rate=None,
-            python=python_of(plan.spec) if gpu else "",
+            python=(plan.spec.train.python or PYTHON) if gpu else "",
         )
         self.provider = Ec2Provider(settings, self.door, self.cloud)
 
@@ -311,8 +294,3 @@ class CanaryFleet:
         now = wall()
         seconds = sum(launch.billed_s(now) for launch in self.cloud.launches.values())
         return seconds / 3600 * self.rental.usd_per_h
-
-
-def python_of(spec: Spec) -> str:
-    """Return the interpreter that trains."""
-    return spec.train.python or PYTHON

@@ -22,7 +22,7 @@ from rich.text import Text
 from seerd.commands.canary.expedition import CanaryResult
 from seerd.commands.canary.launching import CanaryPlan
 from seerd.commands.canary.outcome import CHECKS, STEPS, cap_usd
-from seerd.errors import UsageError
+from seerd.commands.common import writing
 from seerd.planning.cloud_times import VERSION, KeptTimes
 from seerd.stores.s3.address import Address
 from seerd.units import format_duration
@@ -88,11 +88,9 @@ def write_report(home: Path, run: str, report: dict[str, Any]) -> Path:
     cannot be written.
     """
     path = home / "canaries" / f"{run}.json"
-    try:
+    with writing(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(dumps(report, indent=2) + "\n")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     return path
 
 
@@ -179,8 +177,13 @@ def redacted(text: str, names: Iterable[str] = ()) -> str:
     """Return the text without what identifies an account, and without these names, each replaced by
     what it is, in angle brackets.
     """
-    named = {one for one in names if one not in COMMON and len(one) >= SHORTEST_NAME}
-    patterns = [*_PATTERNS, *(("name", _pattern(name)) for name in named)]
+    patterns = list(_PATTERNS)
+    for name in {name for name in names if name not in COMMON and len(name) >= SHORTEST_NAME}:
+        word = re.escape(name)
+        if len(name) < SHORT_NAME:
+            word = rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])"
+        # also what is below it, if it is that of a folder
+        patterns.append(("name", re.compile(rf"{word}(?:/{_INNER}+)?")))
     places = (
         (*match.span(), what) for what, pattern in patterns for match in pattern.finditer(text)
     )
@@ -197,14 +200,6 @@ def redacted(text: str, names: Iterable[str] = ()) -> str:
     for begin, end, what in reversed(joined):
         text = f"{text[:begin]}<{what}>{text[end:]}"
     return text
-
-
-def _pattern(name: str) -> re.Pattern[str]:
-    """Return what finds the name, and what is below it, if it is that of a folder."""
-    word = re.escape(name)
-    if len(name) < SHORT_NAME:
-        word = rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])"
-    return re.compile(rf"{word}(?:/{_INNER}+)?")
 
 
 def names_of(plan: CanaryPlan) -> Iterator[str]:

@@ -41,10 +41,19 @@ async def printed_policy(
     """Ask a doctor who may do exactly what the policy permits which permissions are missing. `arn`
     is whose the credentials are, `doctor` the words of `seerd doctor SPEC --json`.
     """
-    name = "printed policy"
+    name, role = "printed policy", _ROLE.fullmatch(arn)
+    parts = split(policy["Statement"])
+    # Sessions that may do no more: of a user's a federated user, of a role's the same role.
+    make, whose = "get_federation_token", {"Name": SESSION}
+    if role is not None:
+        its_arn = f"arn:{partition(cloud.region)}:iam::{role[1]}:role/{role[2]}"
+        make, whose = "assume_role", {"RoleArn": its_arn, "RoleSessionName": SESSION}
+    sessions = []
     try:
-        parts = split(policy["Statement"])
-        sessions = [await _narrowed(cloud, arn, part) for part in parts]
+        for part in parts:
+            limits: dict[str, Any] = {"Policy": written(part), "DurationSeconds": SESSION_S}
+            answer = await cloud.call("sts", make, **whose, **limits)
+            sessions.append(_environment(answer["Credentials"], cloud.region))
     except AwsError as error:
         if error.kind not in _REFUSALS:
             return unknown(name, str(error))
@@ -61,7 +70,7 @@ async def printed_policy(
         return failed(name, f"the doctor gave no answer: {error}")
     # what no part of the policy permits
     missing = sorted(set.intersection(*(set(report["missing"]) for report in reports)))
-    if not _ROLE.fullmatch(arn):
+    if role is None:
         # A federated user may ask nothing of IAM, whatever its policy says
         # (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
         missing = [one for one in missing if not one.startswith("iam:")]
@@ -87,22 +96,6 @@ def written(statements: Sequence[Statement]) -> str:
     """Return a policy as short as can be, without the names of its statements."""
     short = [{k: v for k, v in one.items() if k != "Sid"} for one in statements]
     return json.dumps({"Version": "2012-10-17", "Statement": short}, separators=(",", ":"))
-
-
-async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> Environment:
-    """Make a session of these credentials that may do no more than this: of a user's a federated
-    user, of a role's the same role. Raises `AwsError`.
-    """
-    role = _ROLE.fullmatch(arn)
-    request: dict[str, Any] = {"Policy": written(statements), "DurationSeconds": SESSION_S}
-    if role is None:
-        answer = await cloud.call("sts", "get_federation_token", Name=SESSION, **request)
-    else:
-        named = f"arn:{partition(cloud.region)}:iam::{role[1]}:role/{role[2]}"
-        answer = await cloud.call(
-            "sts", "assume_role", RoleArn=named, RoleSessionName=SESSION, **request
-        )
-    return _environment(answer["Credentials"], cloud.region)
 
 
 async def sweep(cloud: Cloud, instance: str, home: str) -> list[CheckOutcome]:

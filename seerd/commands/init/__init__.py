@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from seerd.agent.patterns import NUMBER_PLACE
+from seerd.commands.common import writing
 from seerd.commands.init.hyperparameters import ENVIRONMENT, LENGTHS, dimension, tuned_of
 from seerd.commands.init.options import ScriptOption
 from seerd.commands.init.reading import ScriptFacts, read
@@ -45,7 +46,16 @@ def init(what: Path) -> None:
     if os.path.lexists(spec):  # a link may lead nowhere
         raise UsageError(f"{spec} is there already, and is not overwritten")
     if not is_script:
-        _begin(what, spec)
+        here, script = Path(__file__).parent, what / "train.py"
+        if script.exists():
+            hint = f"for a script of yours: seerd init {script}"
+            raise UsageError(f"{script} is there already, and is not overwritten; {hint}")
+        with writing(what):
+            what.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(here / "start_train.py", script)
+            shutil.copyfile(here / "start_spec.toml", spec)
+        print(f"{spec} and {script}: a small script, and what to tune of it")
+        print(f"next: seerd run {spec}")
         return
     script, folder = what, what.absolute().parent
     try:
@@ -56,30 +66,12 @@ def init(what: Path) -> None:
         raise UsageError(f"{script} is no Python: line {error.lineno}, {error.msg}") from error
     follow = links_out(folder / facts.above, default_home(), CopyTerms(), refuse=False)
     text, missing = written(script.name, facts, _python_lines(folder), follow)
-    try:
-        with spec.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except OSError as error:
-        raise UsageError(f"{spec} cannot be written: {error.strerror}") from error
+    with writing(spec), spec.open("x", encoding="utf-8") as out:
+        out.write(text)
     print(f"{spec}: written for {script.name}; look at what is marked as a guess")
     for todo in missing:
         print(f"to do: {todo}")
     print(f"next: seerd plan {spec}, then seerd run {spec}")
-
-
-def _begin(folder: Path, spec: Path) -> None:
-    here, script = Path(__file__).parent, folder / "train.py"
-    if script.exists():
-        hint = f"for a script of yours: seerd init {script}"
-        raise UsageError(f"{script} is there already, and is not overwritten; {hint}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(here / "start_train.py", script)
-        shutil.copyfile(here / "start_spec.toml", spec)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}") from error
-    print(f"{spec} and {script}: a small script, and what to tune of it")
-    print(f"next: seerd run {spec}")
 
 
 def _python_lines(folder: Path) -> list[str]:

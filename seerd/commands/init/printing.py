@@ -120,25 +120,21 @@ def _lines(node: ast.AST, function: str) -> Iterator[PrintedLine]:
         if isinstance(child, ast.Raise | ast.Assert | ast.ExceptHandler):
             continue
         if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
-            yield from _said(child.value, function)
+            call, name = child.value, called(child.value)
+            shown = name in PRINTS or (name == "log" and isinstance(call.func, ast.Name))
+            template = value_of(call.args[0]) if len(call.args) > 1 else None
+            if name == "set_postfix":
+                for key in keywords_of(call):
+                    yield PrintedLine(f"{key}={FIELD}", function, shown=False)
+            elif isinstance(template, str) and name != "print" and OF_PERCENT.search(template):
+                text = by_percent(template, _field)  # logging fills it
+                yield from _each(text, function, shown=shown)
+            else:
+                texts = [_text(part) or (_plain(part) if shown else "") for part in call.args]
+                yield from _each(" ".join(texts), function, shown=shown)
         elif isinstance(child, ast.Assign | ast.AugAssign) and (text := _text(child.value)):
             yield from _each(text, function, shown=False)
         yield from _lines(child, child.name if isinstance(child, ast.FunctionDef) else function)
-
-
-def _said(call: ast.Call, function: str) -> Iterator[PrintedLine]:
-    name = called(call)
-    shown = name in PRINTS or (name == "log" and isinstance(call.func, ast.Name))
-    template = value_of(call.args[0]) if len(call.args) > 1 else None
-    if name == "set_postfix":
-        for key in keywords_of(call):
-            yield PrintedLine(f"{key}={FIELD}", function, shown=False)
-    elif isinstance(template, str) and name != "print" and OF_PERCENT.search(template):
-        text = by_percent(template, _field)  # logging fills it
-        yield from _each(text, function, shown=shown)
-    else:
-        texts = [_text(one) or (_plain(one) if shown else "") for one in call.args]
-        yield from _each(" ".join(texts), function, shown=shown)
 
 
 def _each(text: str, function: str, *, shown: bool) -> Iterator[PrintedLine]:

@@ -13,22 +13,24 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from aiohttp import ClientError as BrokenHttpError
+from botocore import exceptions as boto
 
 from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from seerd.agent.wire import encode
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError
+from seerd.aws.errors import AwsError, ErrorKind, explained
 from seerd.aws.identity import date_of
 from seerd.clock import wall
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.stores.base import Trouble, slot_name, stored
 from seerd.stores.s3.address import Address
-from seerd.stores.s3.client import insist, near, plain
 
 SLOTS = 3
 LONGEST_S = 7 * 86400
@@ -44,7 +46,46 @@ LARGEST_PART = 5 << 30
 line for the agent.
 """
 BLOCK = 1 << 20
+TRIES = 3
 PLACE = re.compile(r".*/(\d+-\d+)\.(pt|json)", re.DOTALL)
+RIGHTS = (
+    "; checkpoints need s3:ListBucket on the bucket, s3:GetObject, s3:PutObject, s3:DeleteObject "
+    "and s3:AbortMultipartUpload on what is in it, and kms:GenerateDataKey and kms:Decrypt if the "
+    "bucket is encrypted with a key in KMS"
+)
+
+
+async def near(cloud: Cloud, bucket: str) -> Any:
+    """Return the client of the bucket's own region: S3 refuses a URL signed for another one."""
+    client = await cloud.client("s3")
+    where = (await client.head_bucket(Bucket=bucket)).get("BucketRegion")
+    return client if where in {None, client.meta.region_name} else await cloud.client("s3", where)
+
+
+async def insist(work: Callable[[], Awaitable[str]]) -> str:
+    """Run `work` up to `TRIES` times if a download breaks off: the client repeats only requests."""
+    broken = (BrokenHttpError, boto.HTTPClientError, boto.IncompleteReadError, TimeoutError)
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(*broken):
+            return await work()
+    return await work()
+
+
+@contextlib.contextmanager
+def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
+    """Raise errors as `StoreError`, or for credentials and rights as `AwsError` if `denied` is
+    `CloudError`. `what`: how they begin. They contain no URL with a signature.
+    """
+    try:
+        yield
+    except (boto.ClientError, boto.BotoCoreError, BrokenHttpError, TimeoutError, OSError) as error:
+        if isinstance(error, OSError) and error.filename:  # of this machine, not of AWS
+            raise StoreError(f"{what}: {error.strerror}: {error.filename}") from None
+        refusal = explained(error, what)
+        why = f"{refusal}{RIGHTS if refusal.kind is ErrorKind.DENIED else ''}"
+        if denied is CloudError and refusal.kind in {ErrorKind.DENIED, ErrorKind.CREDENTIALS}:
+            raise AwsError(why, refusal.kind, refusal.code, refusal.said) from None
+        raise StoreError(why, damaged=refusal.kind is ErrorKind.GONE) from None
 
 
 class S3Store:
@@ -191,13 +232,11 @@ class S3Store:
         await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
         what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
         with plain(what):
-            found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
-        if found != sha256:
+            digest = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
+        if digest != sha256:
             await asyncio.to_thread(part.unlink)
-            raise StoreError(
-                f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed",
-                damaged=True,
-            )
+            why = f"it is damaged, its SHA-256 is {digest}, {sha256} was confirmed"
+            raise StoreError(f"{what}: {why}", damaged=True)
         await asyncio.to_thread(part.replace, to)
 
     async def manifest(self, trial: str, name: str) -> Manifest:
@@ -239,14 +278,14 @@ class S3Store:
 
     async def _download(self, key: str, part: Path) -> str:
         """Download an object into this file, flush it to the disk and return its SHA-256."""
-        client = await self._cloud.client("s3")
+        client, digest = await self._cloud.client("s3"), hashlib.sha256()
         answer = await client.get_object(Bucket=self._at.bucket, Key=key)
-        digest = hashlib.sha256()
         file: BinaryIO = await asyncio.to_thread(part.open, "wb")
         with contextlib.closing(file):
             async with answer["Body"]:
                 while block := await answer["Body"].read(BLOCK):
-                    await asyncio.to_thread(_write, file, digest, block)
+                    await asyncio.to_thread(digest.update, block)
+                    await asyncio.to_thread(file.write, block)
             await asyncio.to_thread(file.flush)
             await asyncio.to_thread(os.fsync, file.fileno())
         return digest.hexdigest()
@@ -256,11 +295,6 @@ async def _objects(client: Any, **where: str) -> AsyncIterator[dict[str, Any]]:
     async for page in client.get_paginator("list_objects_v2").paginate(**where):
         for row in page.get("Contents", []):
             yield row
-
-
-def _write(file: BinaryIO, digest: Any, block: bytes) -> None:
-    digest.update(block)
-    file.write(block)
 
 
 @dataclass(slots=True)
@@ -294,8 +328,8 @@ async def check_store(address: str, region: str | None) -> list[Trouble]:
             probe = _Probe(await cloud.client("s3"))
         here = probe.client.meta.region_name
         about = await probe.ask("s3:ListBucket", "head_bucket", Bucket=at.bucket)
-        if (there := (about or {}).get("BucketRegion") or here) != here:
-            why = f"the bucket {at.bucket} is in {there}, the run in {here}"
+        if (region_of := (about or {}).get("BucketRegion") or here) != here:
+            why = f"the bucket {at.bucket} is in {region_of}, the run in {here}"
             probe.troubles.append(Trouble(f"{why}: every checkpoint would cross regions"))
         if any(not trouble.action for trouble in probe.troubles):
             return probe.troubles
@@ -308,22 +342,18 @@ async def check_store(address: str, region: str | None) -> list[Trouble]:
                 got["Body"].close()
             await probe.ask("s3:ListBucket", "list_objects_v2", **below)
             await probe.ask("s3:ListBucketMultipartUploads", "list_multipart_uploads", **below)
-            await _multipart(probe, where)
+            begun = await probe.ask("s3:PutObject", "create_multipart_upload", **where)
+            if begun is not None:
+                part = {**where, "UploadId": begun["UploadId"]}
+                abort = "s3:AbortMultipartUpload", "abort_multipart_upload"
+                if await probe.ask(*abort, **part) is None:
+                    with contextlib.suppress(Exception):  # an open upload would stay and cost
+                        sent = await probe.client.upload_part(**part, PartNumber=1, Body=b"")
+                        parts = {"Parts": [{"ETag": sent["ETag"], "PartNumber": 1}]}
+                        await probe.client.complete_multipart_upload(**part, MultipartUpload=parts)
         finally:  # on Ctrl-C, too: the object would stay
             await probe.ask("s3:DeleteObject", "delete_object", **where)
         return probe.troubles
-
-
-async def _multipart(probe: _Probe, where: dict[str, str]) -> None:
-    begun = await probe.ask("s3:PutObject", "create_multipart_upload", **where)
-    if begun is None:
-        return
-    part = {**where, "UploadId": begun["UploadId"]}
-    if await probe.ask("s3:AbortMultipartUpload", "abort_multipart_upload", **part) is None:
-        with contextlib.suppress(Exception):  # an open upload would stay and cost
-            sent = await probe.client.upload_part(**part, PartNumber=1, Body=b"")
-            parts = {"Parts": [{"ETag": sent["ETag"], "PartNumber": 1}]}
-            await probe.client.complete_multipart_upload(**part, MultipartUpload=parts)
 
 
 async def check_data(source: str, region: str | None) -> list[Trouble]:

@@ -126,7 +126,16 @@ def timeline_page(timeline: Timeline, state: State) -> RenderableType:
 
 def _chapter(chapter: Chapter, state: State) -> Parts:
     named, explanations = partial(metric_of, facts=state.facts), chapter.explanations
-    yield wrapped(_title(chapter, state), "bold")
+    until, last = state.now if chapter.until_s is None else chapter.until_s, chapter.planned_end_s
+    title = f"the {'end' if chapter.end else 'run'}, {at(chapter.start_s)} to {at(until)}"
+    if chapter.stage is not None:
+        moved_end = last is not None and abs(until - last) >= 1
+        planned = f" (planned until {at(last)})" if last is not None and moved_end else ""
+        times = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
+        stage = f"stage {chapter.stage + 1} of {len(state.outline.stages)}{times}"
+        when = f"{at(chapter.start_s)} to {at(until)}{planned}"
+        title = f"{stage}, {when}: {sizes(chapter.groups)}"
+    yield wrapped(title, "bold")
     first = next((one for one in explanations if one.kind == "planned"), None)
     if first is not None:
         yield grid([(at(first.at_s), sentence(first, named(first)))])
@@ -152,18 +161,6 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
     parts += [f"{again} started again"] if again else []
     parts += [f"{number} stopped ({STOPS[why]})" for why, number in stops.items()]
     yield grid([("", ", ".join(parts))] if parts else [])
-
-
-def _title(chapter: Chapter, state: State) -> str:
-    until = state.now if chapter.until_s is None else chapter.until_s
-    when = f"{at(chapter.start_s)} to {at(until)}"
-    if chapter.stage is None:
-        return f"the {'end' if chapter.end else 'run'}, {when}"
-    last, stages = chapter.planned_end_s, len(state.outline.stages)
-    planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
-    again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
-    stage = f"stage {chapter.stage + 1} of {stages}{again}, {when}{planned}"
-    return f"{stage}: {sizes(chapter.groups)}"
 
 
 def _judged(judged: Sequence[Explanation], name: str) -> Table:
@@ -253,7 +250,19 @@ def trial_page(life: Json) -> RenderableType:
 def trial_history(life: Json) -> list[RenderableType]:
     """Show where a trial was, and what happened to it and why."""
     name, trial = life["metric"]["name"], life["trial"]
-    attempts = [(at(one["start_s"]), _attempt(one, name)) for one in life["attempts"]]
+    attempts = []
+    for attempt in life["attempts"]:
+        first, last, best = attempt["first"], attempt["last"], attempt["best"]
+        facts = {**attempt, "name": name, "after_s": None, "top": None}
+        if attempt["training_s"] is not None:
+            facts["after_s"] = attempt["training_s"] - attempt["start_s"]
+        if first is not None:
+            facts |= {"first": first["metric"], "last": last["metric"]}
+        if best is not None and best["report"] not in (first["report"], last["report"]):
+            facts |= {"top": best["report"], "best": best["metric"]}
+        if attempt["how"] == "saved" and (attempt["kept"] or 0) <= attempt["after_reports"]:
+            facts["how"] = "nothing new saved" if attempt["kept"] else "nothing saved"
+        attempts.append((at(attempt["start_s"]), fill(ATTEMPT, facts)))
     beats = [
         (at(one["at_s"]), one["text"].removeprefix(f"{trial}: "))
         for one in life["beats"]
@@ -273,21 +282,6 @@ def trial_history(life: Json) -> list[RenderableType]:
 
 def _titled(title: str, rows: Rows) -> list[RenderableType]:
     return [Text(title, style="bold"), grid(rows), Text()] if rows else []
-
-
-def _attempt(attempt: Json, name: str) -> str:
-    first, last, best = attempt["first"], attempt["last"], attempt["best"]
-    facts = {**attempt, "name": name}
-    facts |= {"after_s": None, "top": None}
-    if attempt["training_s"] is not None:
-        facts["after_s"] = attempt["training_s"] - attempt["start_s"]
-    if first is not None:
-        facts |= {"first": first["metric"], "last": last["metric"]}
-    if best is not None and best["report"] not in (first["report"], last["report"]):
-        facts |= {"top": best["report"], "best": best["metric"]}
-    if attempt["how"] == "saved" and (attempt["kept"] or 0) <= attempt["after_reports"]:
-        facts["how"] = "nothing new saved" if attempt["kept"] else "nothing saved"
-    return fill(ATTEMPT, facts)
 
 
 # ------------------------------------------------------------ a moment

@@ -337,40 +337,33 @@ def _judgements(plan: PlanChange, step: Step) -> Explanations:
         return job_of(one.trial), one.bracket, one.of
 
     cuts = {rivals(one): one for one in plan.compared if one.place == one.best}
-    for one in plan.compared:
-        yield _judged(one, cuts.get(rivals(one)), step)
     names = {one.trial for one in plan.compared}
-    for trial in (step.state.trials[name] for name in plan.eliminated if name not in names):
-        alone = Compared(trial.id, trial.metric, trial.reports, 0, 0, 0, trial.bracket)
-        yield _judged(alone, None, step)
-
-
-def _judged(one: Compared, cut: Compared | None, step: Step) -> Explanation:
-    return step.tell(
-        "judged",
-        one,
-        "trial metric reports of best",
-        verdict=_judgement(one, step.state),
-        place=one.place or None,
-        bracket=one.bracket + 1,
-        cut=cut and cut.trial,
-        cut_metric=cut and cut.metric,
-        gpus_before=step.gpus.get(one.trial, 0),
-        gpus=step.state.trials[one.trial].gpus,
-    )
-
-
-def _judgement(one: Compared, state: State) -> Judgement:
-    trial = state.trials[one.trial]
-    if trial.phase is TrialPhase.FAILED:
-        return "failed"
-    if trial.out:
-        return "out"
-    if one.trial in state.plan.order:
-        return "goes-on"
-    if trial.phase is TrialPhase.FINISHED:
-        return "finished"
-    return "complete" if one.final else "paused"
+    dropped = (step.state.trials[name] for name in plan.eliminated if name not in names)
+    alone = [Compared(t.id, t.metric, t.reports, 0, 0, 0, t.bracket) for t in dropped]
+    for judged in (*plan.compared, *alone):
+        cut = cuts.get(rivals(judged)) if judged.trial in names else None
+        trial = step.state.trials[judged.trial]
+        verdict: Judgement = "complete" if judged.final else "paused"
+        if trial.phase is TrialPhase.FAILED:
+            verdict = "failed"
+        elif trial.out:
+            verdict = "out"
+        elif trial.id in step.state.plan.order:
+            verdict = "goes-on"
+        elif trial.phase is TrialPhase.FINISHED:
+            verdict = "finished"
+        yield step.tell(
+            "judged",
+            judged,
+            "trial metric reports of best",
+            verdict=verdict,
+            place=judged.place or None,
+            bracket=judged.bracket + 1,
+            cut=cut and cut.trial,
+            cut_metric=cut and cut.metric,
+            gpus_before=step.gpus.get(trial.id, 0),
+            gpus=trial.gpus,
+        )
 
 
 def _instances(step: Step) -> Explanations:

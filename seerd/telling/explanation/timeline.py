@@ -40,6 +40,16 @@ class Chapter:
     # an interrupted stage begins again
     times: int = 1
 
+    def is_over(self, planned: bool, event: AnyEvent, state: State) -> bool:
+        """Return whether another stage begins, or a run that had ended goes on."""
+        if self.end:
+            return state.phase is RunPhase.RUNNING
+        if not planned or self.stage is None:
+            return False
+        new = {one.trial for one in event.plan.new} if isinstance(event, PolicyAnswered) else set()
+        fresh = len(state.outline.stages) > 1 and bool(new) and state.plan.wanted.keys() <= new
+        return state.plan.stage != self.stage or fresh
+
 
 @dataclass(slots=True)
 class Timeline:
@@ -49,14 +59,9 @@ class Timeline:
     # again, but only what was recorded is shown
     go: Follow = follow_one
     chapters: list[Chapter] = field(default_factory=list)  # in order
-    # what earlier entries have shown, needed to explain what follows
-    known: KnownBefore = field(default_factory=KnownBefore)
+    # all attempts, and what else earlier entries have shown that explains what follows
+    attempts: KnownBefore = field(default_factory=KnownBefore)
     commands: int = 0  # how many commands were read
-
-    @property
-    def attempts(self) -> KnownBefore:
-        """All attempts of the run."""
-        return self.known
 
     @property
     def explanations(self) -> Iterator[Explanation]:
@@ -73,7 +78,7 @@ class Timeline:
 
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """Read one entry of the journal: move the state on, and note what happened."""
-        step = Step.before(event, decided, self.known, state) if says(event, decided) else None
+        step = Step.before(event, decided, self.attempts, state) if says(event, decided) else None
         self.go(state, event, decided)
         self.attempts.hear(event, state)
         if decided:
@@ -83,9 +88,10 @@ class Timeline:
         explanations = list(explanations_of(step))
         kinds = {one.kind for one in explanations}
         planned = "planned" in kinds
-        if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
-            if self.chapters:
-                self.chapters[-1].until_s = state.now
+        last = self.chapters[-1] if self.chapters else None
+        if last is None or "closing" in kinds or last.is_over(planned, event, state):
+            if last is not None:
+                last.until_s = state.now
             self.chapters.append(Chapter(state.now, end=state.phase is not RunPhase.RUNNING))
             self._count()
         chapter = self.chapters[-1]
@@ -95,17 +101,6 @@ class Timeline:
             if chapter.times == 1:
                 chapter.planned_end_s = state.outline.stages[chapter.stage].end_s
         chapter.explanations += explanations
-
-    def _turns(self, planned: bool, event: AnyEvent, state: State) -> bool:
-        """Return whether another stage begins, or a run that had ended goes on."""
-        last = self.chapters[-1]
-        if last.end:
-            return state.phase is RunPhase.RUNNING
-        if not planned or last.stage is None:
-            return False
-        new = {one.trial for one in event.plan.new} if isinstance(event, PolicyAnswered) else set()
-        fresh = len(state.outline.stages) > 1 and bool(new) and state.plan.wanted.keys() <= new
-        return state.plan.stage != last.stage or fresh
 
     def _count(self) -> None:
         last, same = self.chapters[-1], [(one.stage, one.end) for one in self.chapters]

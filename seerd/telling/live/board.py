@@ -78,7 +78,6 @@ class TrialRow:
     place: int  # its place by the last report, from 0, those that are out at the end
     word: str  # what it does, in one word
     why: str  # why it is not training, or how it stands, in a few words; may be empty
-    out: bool  # True: eliminated or failed
     gpus: int  # how many GPUs it holds
     on: str  # which GPUs these are
     bracket: int  # in which bracket it is compared, from 1
@@ -91,6 +90,7 @@ class TrialRow:
     mode: Mode  # whether more or less of that is better
     job: str = ""  # its job, where jobs share the run; else empty
     turn: int = 0  # place of its job among the jobs, from 0
+    out: bool = False  # True: eliminated or failed
 
     def last(self, metric: str) -> float | None:
         """Return what the last report had; None if it had nothing finite."""
@@ -147,7 +147,8 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
     own = {goal.metric for goal in goals}
     names = (one_metric(state) or OWN, *(name for name in names_of(state) if name not in own))
     configs = [trial.config for trial in state.trials.values()]
-    by_job = (sorted(its, key=_is_out) for its in ranked_by_job(state))
+    out = {t.id for t in state.trials.values() if t.out or t.phase is TrialPhase.FAILED}
+    by_job = (sorted(its, key=lambda trial: trial.id in out) for its in ranked_by_job(state))
     ordered = [(turn, trial) for turn, its in enumerate(by_job) for trial in its]
     became = outcomes(state) if state.finished else {}
     how, left_s = ending(state), max(0, round((state.end.close_by or now_s) - now_s))
@@ -169,8 +170,10 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         stages=state.outline.stages,
         best=chosen(state),
         rows=tuple(
-            replace(_row(state, one, became.get(one.id), place, names), turn=turn)
-            for place, (turn, one) in enumerate(ordered)
+            replace(
+                _row(state, its, became.get(its.id), place, names), out=its.id in out, turn=turn
+            )
+            for place, (turn, its) in enumerate(ordered)
         ),
         machines=tuple(
             replace(instance, busy=dict(instance.busy), claims=dict(instance.claims))
@@ -186,10 +189,6 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         ),
         jobs=tuple(jobs_of(state, now_s)),
     )
-
-
-def _is_out(trial: Trial) -> bool:
-    return trial.out or trial.phase is TrialPhase.FAILED
 
 
 def _row(
@@ -214,7 +213,6 @@ def _row(
         place=place,
         word=word if outcome is None else outcome.word.replace("-", " "),
         why=why_of(state, trial, outcome),
-        out=_is_out(trial),
         gpus=gpus,
         on=gpus_text(held[0].gpus) if len(held) == 1 else f"{gpus} GPUs" if held else "-",
         bracket=trial.bracket + 1,

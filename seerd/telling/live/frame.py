@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
 
+from rich.console import Console, Group
 from rich.text import Text
 
 from seerd.core.lifecycle import InstancePhase
-from seerd.core.state import Incumbent, Instance
-from seerd.planner.model import Stage
+from seerd.core.state import Incumbent
 from seerd.telling.explanation.sentences import gpus_text
-from seerd.telling.harmless import config_text, printable
-from seerd.telling.live.board import Board
+from seerd.telling.harmless import config_text, harmless, printable
+from seerd.telling.live.board import Board, TrialRow
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.table import table
-from seerd.telling.live.trial_page import TrialLife, trial_lines
-from seerd.units import format_duration
+from seerd.telling.live.table import number, sparkline, table
+from seerd.telling.plan_json import Json
+from seerd.units import count, format_duration
 
 ROOMY = 20  # with so many rows there are lines between the parts
 LABEL = 11
@@ -31,6 +32,15 @@ PHASES = {
     InstancePhase.LEAVING: "leaving: the cloud takes it",
     InstancePhase.RELEASING: "being given back",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLife:
+    """What is known of a trial beside its reports."""
+
+    history: Json | None = None  # what `replay --trial --json` prints; None: it was not read
+    # the last lines of its log, empty if there are none here; None: not read
+    log: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,15 @@ def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text
         title.append(f"as it was at {format_duration(round(board.now_s, 1))}", "bold yellow")
         title.append(f" ({board.doing})", "dim")
     top = [title, *_gauges(board, width)]
-    top += [_groups(board)] if roomy else []
+    if roomy:  # the trials of the present stage and of later ones, as trials x GPUs
+        now, *later = [
+            " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
+            for stage in board.stages[board.stage :]
+        ]
+        how = f"now {now}" if board.running else f"at last {now}"
+        then = "".join(f", then {sizes}" for sizes in later) if board.running else ""
+        text = Text(" " * LABEL).append(how, style="bold" if board.running else "dim")
+        top.append(text.append(f"{then}  (trials x GPUs)", "dim"))
     top += _models(board, MOST_JOBS if roomy else FEW_JOBS)
     machines = instances(board, width, max(1, room // 8))
     free = room - len(top) - len(machines) - 2 * len(gap)
@@ -120,27 +138,14 @@ def _gauges(board: Board, width: int) -> list[Text]:
     past = round(room * board.now_s / board.deadline_s)
     line = Text(f"{'stages':<{LABEL}}")
     begin = 0
-    for number, one in enumerate(board.stages):
-        end = min(room, round(room * one.end_s / board.deadline_s))
-        marked = f"{number + 1}" + "".join("━" if c < past else "─" for c in range(begin + 1, end))
-        style = "bold" if number == board.stage else "dim"
+    for place, stage_of in enumerate(board.stages):
+        end = min(room, round(room * stage_of.end_s / board.deadline_s))
+        dashes = ("━" if column < past else "─" for column in range(begin + 1, end))
+        marked = f"{place + 1}{''.join(dashes)}"
+        style = "bold" if place == board.stage else "dim"
         line.append((marked[: max(0, end - begin - 1)] + "│") if end > begin else "", style=style)
         begin = max(begin, end)
     return [*lines, line.append(" " * (room - begin)).append(f"  {stage}")]
-
-
-def _groups(board: Board) -> Text:
-    """Write which trials run in the present stage and in later ones, as trials x GPUs."""
-
-    def sizes(stage: Stage) -> str:
-        return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
-
-    now, *later = board.stages[board.stage :]
-    text = Text(" " * LABEL)
-    if not board.running:  # the title says how it ended
-        return text.append(f"at last {sizes(now)}  (trials x GPUs)", style="dim")
-    then = "".join(f", then {sizes(stage)}" for stage in later)
-    return text.append(f"now {sizes(now)}", style="bold").append(f"{then}  (trials x GPUs)", "dim")
 
 
 def _models(board: Board, most: int) -> list[Text]:
@@ -179,7 +184,22 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     gpus, lent = sum(one.gpus for one in up), sum(len(one.busy) for one in board.machines)
     if gpus:
         head.append(f"; GPUs: {lent} lent to trials, {gpus - lent} idle", style="dim")
-    lines = [line for one in up for line in _instance(one, width)]
+    lines: list[str] = []
+    for machine in up:  # which trial has which GPUs, and the recent utilisation of these
+        phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
+        idle = {gpu: f"idle (for {trial})" for gpu, trial in machine.claims.items()}
+        holders = {**dict.fromkeys(range(machine.gpus), "idle"), **idle, **machine.busy}
+        parts = []
+        for name, group in groupby(range(machine.gpus), key=holders.__getitem__):
+            its = list(group)
+            shares = [one for one in machine.computed[its[0] : its[-1] + 1] if one is not None]
+            used = f" {sum(shares) / len(shares):.0%}" if its[0] in machine.busy and shares else ""
+            parts.append(f"{gpus_text(its)} {name}{used}".replace(" ", HELD))
+        text = f"{machine.id}{phase}:".replace(" ", HELD) + HELD + ", ".join(parts)
+        wrapped = wrap(
+            text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
+        lines += [line.replace(HELD, " ") for line in wrapped]
     room = max(0, rows - 1)
     if len(lines) > room:
         lines = lines[: max(0, room - 1)]
@@ -188,23 +208,48 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     return [head, *map(Text, lines)]
 
 
-def _instance(machine: Instance, width: int) -> list[str]:
-    """Write which trial has which GPUs, and the recent utilisation of these."""
-    phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
-    idle = {gpu: f"idle (for {trial})" for gpu, trial in machine.claims.items()}
-    holders = {**dict.fromkeys(range(machine.gpus), "idle"), **idle, **machine.busy}
-    parts = []
-    for name, group in groupby(range(machine.gpus), key=holders.__getitem__):
-        gpus = list(group)
-        shares = [share for share in machine.computed[gpus[0] : gpus[-1] + 1] if share is not None]
-        known = gpus[0] in machine.busy and shares
-        part = f"{gpus_text(gpus)} {name}" + (f" {sum(shares) / len(shares):.0%}" if known else "")
-        parts.append(part.replace(" ", HELD))
-    text = f"{machine.id}{phase}:".replace(" ", HELD) + HELD + ", ".join(parts)
-    lines = wrap(
-        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
-    return [line.replace(HELD, " ") for line in lines]
+# ------------------------------------------------------------ one trial
+
+
+def trial_lines(
+    board: Board, look: LiveLook, row: TrialRow, width: int, life: TrialLife
+) -> list[Text]:
+    """Draw a trial: its curve, its history as `seerd replay --trial` has it, its log's end."""
+
+    def wrapped(text: str) -> list[Text]:
+        return list(Text(text).wrap(console, width))
+
+    console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
+    key = look.metric_of(board)
+    name = row.metric if key == board.metrics[0] else key
+    run, values = printable(board.run), row.values.get(key, ())
+    finite = [value for value in values if value is not None]
+    head = Text(f"{row.id}  {row.word}", style="bold")
+    head.append(f"  {row.why}" if row.why else "")
+    where = f"{count(row.reports, 'report')}, last {printable(name)} {number(row.last(key))}"
+    where += f", best saved {number(row.saved)}" + (f", on GPU {row.on}" if row.gpus else "")
+    curve = Text(f"{printable(name)} by report", style="bold")
+    span = f"  {number(min(finite))} to {number(max(finite))}" if finite else "  nothing finite"
+    curve.append(span if values else "  no report yet", style="dim not bold")
+    lines = [head, *wrapped(where), *wrapped(config_text(row.config)), Text(), curve]
+    lines += [Text(sparkline(values, width), style="cyan"), Text()]
+    if life.history is None:
+        lines += wrapped(f"its history, and why: seerd replay {run} --trial {row.id}")
+        lines.append(Text())
+    else:
+        # no run needs it before a page is opened
+        from seerd.telling.explanation.pages import trial_history
+
+        drawn = console.render_lines(Group(*trial_history(life.history)), pad=False)
+        parts = ["".join(segment.text for segment in line).rstrip() for line in drawn]
+        lines += [*wrapped(f"why: {life.history['why']}"), Text(), *map(Text, parts)]
+    if life.log is None:
+        return lines
+    if not life.log:
+        text = f"nothing printed yet that is here: seerd logs {run} {row.id}"
+        return [*lines, Text(text, style="dim")]
+    log = (Text(f"  {harmless(line)}") for line in life.log)
+    return [*lines, Text("the end of its log", style="bold"), *log]
 
 
 # ------------------------------------------------------------ keys

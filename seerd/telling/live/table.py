@@ -50,7 +50,17 @@ def table(board: Board, look: LiveLook, width: int, height: int) -> list[Text]:
     place = at_cursor(rows, look)
     top = top_of(place, look, len(rows), shown)
     part = rows[top : top + shown]
-    caption = _caption(board, look, rows, top, len(part))
+    last, name = top + len(part), look.metric_of(board)
+    of = f"of {len(rows)}" + (f" (of {len(board.rows)} in all)" if look.filter else "")
+    by = printable(f"last {name}" if look.sort == "last" else look.sort)
+    caption = Text(f"trials {top + 1 if rows else 0}-{last} {of}, by {by}", style="bold")
+    caption.append(", reversed" if look.reverse else "")
+    if look.filter and not look.typing:
+        caption.append(f", with {look.filter!r}", style="yellow")
+    if len(part) < len(board.rows):
+        words = Counter(row.word for row in board.rows)
+        counts = ", ".join(f"{number} {word}" for word, number in words.most_common())
+        caption.append(f": {counts}", style="dim")
     if not part:
         return [caption, Text("no trial has that in its row" if look.filter else "")]
     columns, wide = _fitting(board, look, part, width)
@@ -65,21 +75,6 @@ def table(board: Board, look: LiveLook, width: int, height: int) -> list[Text]:
             line.stylize("bold")
         lines.append(line)
     return [caption, *lines]
-
-
-def _caption(board: Board, look: LiveLook, rows: Sequence[TrialRow], top: int, shown: int) -> Text:
-    name = look.metric_of(board)
-    of = f"of {len(rows)}" + (f" (of {len(board.rows)} in all)" if look.filter else "")
-    text = Text(f"trials {top + 1 if rows else 0}-{top + shown} {of}", style="bold")
-    by = f"last {name}" if look.sort == "last" else look.sort
-    text.append(f", by {printable(by)}{', reversed' if look.reverse else ''}", style="bold")
-    if look.filter and not look.typing:
-        text.append(f", with {look.filter!r}", style="yellow")
-    if shown < len(board.rows):
-        words = Counter(row.word for row in board.rows)
-        counts = ", ".join(f"{number} {word}" for word, number in words.most_common())
-        text.append(f": {counts}", style="dim")
-    return text
 
 
 def _fitting(

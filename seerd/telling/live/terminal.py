@@ -47,7 +47,12 @@ class Terminal:
     def __enter__(self) -> Self:
         if self.input is not None and not os.isatty(self.input):
             self.input = None
-        wanted = {**dict.fromkeys(PASSED_ON, self._passed_on), signal.SIGCONT: self._continued}
+
+        def continued(_number: int, _frame: FrameType | None) -> None:
+            self._open = False  # others have changed the terminal meanwhile
+            self.draw(self._wanted)
+
+        wanted = {**dict.fromkeys(PASSED_ON, self._passed_on), signal.SIGCONT: continued}
         for number, handler in wanted.items():
             if signal.getsignal(number) is signal.SIG_DFL:
                 self._handlers[number] = signal.signal(number, handler)
@@ -157,11 +162,6 @@ class Terminal:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, self._passed_on)
-
-    def _continued(self, _number: int, _frame: FrameType | None) -> None:
-        """Take the terminal again, which others have changed meanwhile."""
-        self._open = False
-        self.draw(self._wanted)
 
 
 def _number(stream: object) -> int:

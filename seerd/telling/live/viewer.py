@@ -19,17 +19,18 @@ from rich.console import Console, Group
 
 from seerd.clock import RunClock
 from seerd.core.state import State
+from seerd.errors import SeerdError
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
+from seerd.telling import logs
 from seerd.telling.explanation.as_json import trial_json
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import Harmless
 from seerd.telling.live.board import Board, Recent, board_of
-from seerd.telling.live.frame import frame
+from seerd.telling.live.frame import TrialLife, frame
 from seerd.telling.live.look import Act, LiveLook, press
 from seerd.telling.live.terminal import WAIT_S, Terminal
-from seerd.telling.live.trial_page import TrialLife, log_tail
 from seerd.telling.plan_json import Json
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 EVERY_S = 1.0
+LOG_LINES = 12
 SHARE = 20  # boards are taken and drawn at most for one in so many parts of the time
 
 
@@ -103,6 +105,16 @@ class Viewer:
         self.terminal.draw(captured.get().split("\n")[: size[1]])
 
 
+def log_tail(folder: RunFolder, trial: str) -> tuple[str, ...]:
+    """Return the last lines of the log of a trial's newest attempt that was written to last."""
+    with contextlib.suppress(SeerdError, OSError):
+        paths = logs.newest_attempts(logs.log_files(folder, trial), folder)
+        if paths:
+            newest = max(paths, key=lambda path: path.stat().st_mtime)
+            return tuple("".join(logs.tail(newest, LOG_LINES)).splitlines())
+    return ()
+
+
 @contextlib.contextmanager
 def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
     """Show the live view of this process's run while the context lasts; yield its watcher."""
@@ -125,7 +137,22 @@ class RunView:
     def watch(self, state: State, now_s: float, entries: list[Entry]) -> None:
         """Take what was just committed, and draw when it is time."""
         self._recent.read(entries, state)
-        self._listen()
+        terminal = self._viewer.terminal
+        if not self._listening and terminal.input is not None:
+            self._listening = True
+            import asyncio
+
+            with contextlib.suppress(RuntimeError, OSError):  # else keys are read once a second
+                loop, number = asyncio.get_running_loop(), terminal.input
+
+                def pressed() -> None:
+                    self._keys()
+                    if terminal.input is None:
+                        loop.remove_reader(number)
+                    elif terminal.pending:
+                        loop.call_later(WAIT_S, self._keys)
+
+                loop.add_reader(number, pressed)
         self._keys()
         paused = self._viewer.look.paused and self._viewer.board is not None
         if self._viewer.due and not paused:
@@ -134,26 +161,6 @@ class RunView:
     def _keys(self) -> None:
         if "stop" in self._viewer.acts():
             os.kill(os.getpid(), signal.SIGINT)
-
-    def _listen(self) -> None:
-        """Have the run's loop report keys as they are pressed."""
-        if self._listening or self._viewer.terminal.input is None:
-            return
-        self._listening = True
-        import asyncio
-
-        with contextlib.suppress(RuntimeError, OSError):  # without it, keys are read once a second
-            loop = asyncio.get_running_loop()
-
-            def pressed() -> None:
-                self._keys()
-                if self._viewer.terminal.input is None:
-                    loop.remove_reader(number)
-                elif self._viewer.terminal.pending:
-                    loop.call_later(WAIT_S, self._keys)
-
-            number = self._viewer.terminal.input
-            loop.add_reader(number, pressed)
 
 
 POLL_S = 0.5
@@ -199,7 +206,16 @@ class JournalView:
             until_s = self._end_s() if at_s is None else at_s
             share = self._player.state.now / until_s if until_s else 1.0
             note = f"the journal is being read: {min(1.0, share):.0%}"
-            viewer.show(lambda: self._board(at_s), "" if arrived else note)
+
+            def board() -> Board:
+                state = self._player.state
+                shown = board_of(state, until_s if arrived else state.now, self._player.recent)
+                if at_s is None and arrived and not self._alive and not state.finished:
+                    gone = f"no process runs it: seerd resume {state.facts.run}"
+                    return replace(shown, doing=gone, running=False)
+                return shown
+
+            viewer.show(board, "" if arrived else note)
         acts = viewer.acts()
         for act in acts:
             viewer.look = replace(viewer.look, at_s=moved(viewer.look.at_s, act, self._end_s()))
@@ -218,15 +234,6 @@ class JournalView:
     def _end_s(self) -> float:
         over = self._player.state.finished or not self._alive
         return self._journal.last_s if over else self._clock.now()
-
-    def _board(self, at_s: float | None) -> Board:
-        state = self._player.state
-        now_s = self._end_s() if at_s is None else at_s
-        board = board_of(state, now_s if self.arrived else state.now, self._player.recent)
-        if at_s is None and self.arrived and not self._alive and not state.finished:
-            gone = f"no process runs it: seerd resume {state.facts.run}"
-            return replace(board, doing=gone, running=False)
-        return board
 
 
 def moved(at_s: float | None, act: Act, end_s: float) -> float | None:

@@ -80,7 +80,7 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
         text(named, middle, "label", align="center", fontSize=10),
         *frame.stages(),
     ]
-    return frame.finished(layers, max(120, min(420, rows * 22)))
+    return whole(layers, frame.width, max(120, min(420, rows * 22)))
 
 
 def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Spec:
@@ -123,7 +123,7 @@ def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Sp
         text(named, beside, "trial", dx=6, fontWeight="bold"),
         *(frame.stages() if by == "at_s" else ()),
     ]
-    return frame.finished(layers, 260)
+    return whole(layers, frame.width, 260)
 
 
 def money(frame: Frame) -> Spec:
@@ -147,7 +147,7 @@ def money(frame: Frame) -> Spec:
         text(most, {"x": x, "y": y}, dx=4, dy=10),
         text(latest, {"x": x, "y": y}, align="right", dx=-4, dy=-8),
     ]
-    return frame.finished(layers, 180)
+    return whole(layers, frame.width, 180)
 
 
 def shares(frame: Frame, parts: Mapping[str, float]) -> Spec:
@@ -165,7 +165,7 @@ def shares(frame: Frame, parts: Mapping[str, float]) -> Spec:
         layer(rows, {"type": "bar", "color": FILL}, {"x": x, "y": y}),
         text(rows, {"x": x, "y": y}, dx=4),
     ]
-    return frame.finished(layers, 26 * len(rows))
+    return whole(layers, frame.width, 26 * len(rows))
 
 
 def compared(runs: Sequence[tuple[str, State]], width: int, *, by_gpu: bool) -> Spec:
@@ -229,7 +229,7 @@ def parallel(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
         text(marks, {"x": x, "y": y}, dx=3, fontSize=10),
         text(called, beside, "trial", align="right", dx=-6, fontWeight="bold"),
     ]
-    return frame.finished(layers, 240)
+    return whole(layers, frame.width, 240)
 
 
 def importance(frame: Frame, measured: Sequence[Importance]) -> Spec:
@@ -245,62 +245,52 @@ def importance(frame: Frame, measured: Sequence[Importance]) -> Spec:
     ]
     bare = {"labelLimit": 200, "ticks": False, "domain": False}
     y = axis("name", None, "nominal", sort=None, axis=bare)
-    whole = {"domain": [0, 1], "nice": False}
-    x = axis("x", "share of the variance of places it explains", scale=whole, axis={"format": "%"})
+    every = {"domain": [0, 1], "nice": False}
+    x = axis("x", "share of the variance of places it explains", scale=every, axis={"format": "%"})
     between = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
     layers = [
         layer(rows, {"type": "bar", "color": FILL, "opacity": 0.8}, {"x": x, "y": y}),
         layer(rows, {"type": "rule", "color": INK}, between),
     ]
-    return frame.finished(layers, 26 * len(rows))
+    return whole(layers, frame.width, 26 * len(rows))
 
 
 def slices(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
     """Draw the best metric of each trial by each hyperparameter alone."""
     columns = max(1, frame.width // 300)
     width = max(160, frame.width // columns - 70)
-    pictures = [{"layer": _slice(frame, one), "width": width, "height": 130} for one in parameters]
-    return {"concat": pictures, "columns": columns, "config": CONFIG}
-
-
-def _slice(frame: Frame, parameter: Parameter) -> list[Spec]:
     chosen = [one for one in tables.shown(frame.order, MOST_DOTS) if one.metric is not None]
-    rows = []
-    for one in (one for one in chosen if parameter.name in one.trial.config):
-        value, trial = scalar(one.trial.config[parameter.name]), one.trial.id
-        rows.append({"x": value, "y": one.metric, "top": frame.top(trial), "trial": trial})
     y = values_axis("y", None, [one.metric for one in chosen if one.metric is not None])
-    if parameter.choices:
-        x = axis("x", parameter.name, "nominal", axis={"labelAngle": 0, "labelLimit": 80})
-    else:
-        scale = {"type": "log" if parameter.log else "linear", "zero": False}
-        ticks = {"tickCount": 4, "labelOverlap": True}
-        x = axis("x", parameter.name, scale=scale, axis=ticks)
-    dots = {"x": x, "y": y}
     shapes = {"domain": frame.names, "range": SHAPES[: len(frame.names)]}
     shape = {"field": "top", "type": "nominal", "legend": None, "scale": shapes}
-    best = {**dots, "color": frame.colour["color"], "shape": shape}
-    winner = [row for row in rows if row["trial"] in frame.names[:1]]
-    return [
-        layer(rows, {"type": "point", "color": REST, "size": 24}, dots, REST_ONLY),
-        layer(rows, {"type": "point", "filled": True, "size": 60}, best, BEST_ONLY),
-        text(winner, dots, "trial", dx=6, fontSize=10),
-    ]
-
-
-SHOWN = 0.8  # the share of a study's points, the best ones, that the scale has to show
+    pictures = []
+    for parameter in parameters:
+        rows = []
+        for ranked in (one for one in chosen if parameter.name in one.trial.config):
+            value, trial = scalar(ranked.trial.config[parameter.name]), ranked.trial.id
+            rows.append({"x": value, "y": ranked.metric, "top": frame.top(trial), "trial": trial})
+        if parameter.choices:
+            x = axis("x", parameter.name, "nominal", axis={"labelAngle": 0, "labelLimit": 80})
+        else:
+            scale = {"type": "log" if parameter.log else "linear", "zero": False}
+            ticks = {"tickCount": 4, "labelOverlap": True}
+            x = axis("x", parameter.name, scale=scale, axis=ticks)
+        dots = {"x": x, "y": y}
+        best = {**dots, "color": frame.colour["color"], "shape": shape}
+        winner = [row for row in rows if row["trial"] in frame.names[:1]]
+        layers = [
+            layer(rows, {"type": "point", "color": REST, "size": 24}, dots, REST_ONLY),
+            layer(rows, {"type": "point", "filled": True, "size": 60}, best, BEST_ONLY),
+            text(winner, dots, "trial", dx=6, fontSize=10),
+        ]
+        pictures.append({"layer": layers, "width": width, "height": 130})
+    return {"concat": pictures, "columns": columns, "config": CONFIG}
 
 
 def study(results: Sequence[Json], metric: str) -> Spec:
     """Draw the metric of policies by deadline and by budget, on one scale (SEER, figure 4)."""
-    scale = _study_scale(results)
-    labels = {}
-    for name in dict.fromkeys(row["policy"] for row in results):
-        means = [row["mean"] for row in results if row["policy"] == name]
-        finite = [mean for mean in means if mean is not None]
-        shown = scale and any(scale[0] <= mean <= scale[1] for mean in finite)
-        why = "" if shown else " (off the scale)" if finite else " (no model)"
-        labels[name] = f"{name}{why}"
+    means = [row for row in results if row["mean"] is not None]
+    ends = [row["mean"] + side * row["stderr"] for row in means for side in (-1, 1)]
     deadlines = {row["deadline_s"] for row in results}
     budgets = {row["budget_gpu_min"] for row in results}
     rows = []
@@ -320,15 +310,16 @@ def study(results: Sequence[Json], metric: str) -> Spec:
                     "y": row["mean"],
                     "low": row["mean"] - row["stderr"],
                     "high": row["mean"] + row["stderr"],
-                    "policy": labels[row["policy"]],
+                    "policy": row["policy"],
                 }
-                for row in results
-                if row[fixed] == value and row["mean"] is not None
+                for row in means
+                if row[fixed] == value
             ]
-            y = axis("y", metric, scale={"domain": scale, "zero": False, "nice": False})
+            scale = {"domain": focus(ends), "zero": False, "nice": False}
+            y = axis("y", metric, scale=scale)
             x = axis("x", title, scale={"zero": False, "padding": 12})
             # All policies are in every panel's scale, so that each has one colour and mark.
-            every = {"domain": list(labels.values())}
+            every = {"domain": list(dict.fromkeys(row["policy"] for row in results))}
             policy = axis("policy", None, "nominal", scale=every)
             line = {"x": x, "y": y, "color": policy}
             error = {**line, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
@@ -340,15 +331,3 @@ def study(results: Sequence[Json], metric: str) -> Spec:
             panels.append({"title": head, "layer": layers, "width": 300, "height": 220})
     columns = max(len(titles) for *_, titles in rows)
     return {"concat": panels, "columns": columns, "config": CONFIG}
-
-
-def _study_scale(results: Sequence[Json]) -> list[float] | None:
-    """Return the range of the metric's axis; points far behind the others do not stretch it."""
-    ranked = sorted((r for r in results if r["mean"] is not None), key=lambda row: row["regret"])
-    shown = ranked[: max(2, round(SHOWN * len(ranked)))]
-    if not shown:
-        return None
-    low = min(row["mean"] - row["stderr"] for row in shown)
-    high = max(row["mean"] + row["stderr"] for row in shown)
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return [low - margin, high + margin]

@@ -109,10 +109,6 @@ class Frame:
         names = text(rows, {"x": x}, dx=3, dy=-4, y=0, fontSize=10)
         return [layer(rows, rule, {"x": x}), names]
 
-    def finished(self, layers: list[Spec], height: float) -> Spec:
-        """Put layers together."""
-        return whole(layers, self.width, height)
-
 
 def whole(layers: list[Spec], width: int, height: float) -> Spec:
     """Put layers together to a picture, so many pixels wide with all that stands beside it."""

@@ -18,6 +18,11 @@ from seerd.telling.page.tables import Ranked, share_of
 
 FEWEST, MOST = 12, 400  # trials that are needed, and that are looked at
 TREES, FOLDS, ROUNDS, DRAWS, SEED = 40, 4, 4, 8, 0
+CAPTION = (
+    "How much of the differences in place between trials each hyperparameter explains, alone or "
+    "with others, for trials that were held out, and one standard deviation. A bar that is not "
+    "longer than its deviation cannot be told from chance."
+)
 ABSENT = -0.5  # the share of a parameter that a configuration does not have
 
 
@@ -33,17 +38,6 @@ class Importance:
     def is_significant(self) -> bool:
         """Whether it cannot be chance."""
         return self.mean > self.deviation
-
-
-def caption(measured: Sequence[Importance]) -> str:
-    """Return what a picture of these shows, and whether it says anything."""
-    how = (
-        "How much of the differences in place between trials each hyperparameter explains, alone "
-        "or with others, for trials that were held out, and one standard deviation."
-    )
-    if any(one.is_significant for one in measured):
-        return f"{how} A bar that is not longer than its deviation cannot be told from chance."
-    return f"There is nothing that can be told from chance. {how}"
 
 
 def importances(order: Sequence[Ranked], parameters: Sequence[Parameter]) -> list[Importance]:

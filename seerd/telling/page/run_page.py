@@ -22,8 +22,7 @@ from seerd.telling.harmless import config_text, harmless, printable, value_text
 from seerd.telling.outcomes import jobs_of, jobs_table, outcome_text, outcomes
 from seerd.telling.page import charts, tables
 from seerd.telling.page.drawing import Frame, Spec, beyond, svg
-from seerd.telling.page.importance import advice, costly, importances
-from seerd.telling.page.importance import caption as importance_caption
+from seerd.telling.page.importance import CAPTION, advice, costly, importances
 from seerd.telling.run_json import best
 from seerd.units import count, format_duration
 from seerd.version import VERSION
@@ -189,8 +188,7 @@ class JobReport:
         parameters, measured, frame = self._parameters, self._importances, self._frame
         drawn = [("parallel", PARALLEL, charts.parallel(frame, parameters))]
         if measured:
-            spec = charts.importance(frame, measured)
-            drawn.append(("importance", importance_caption(measured), spec))
+            drawn.append(("importance", CAPTION, charts.importance(frame, measured)))
         slices = (
             f"The best {printable(self._goal.metric)} of each trial by each hyperparameter; the "
             "winner has its name."
@@ -221,23 +219,30 @@ class RunReport:
 
     def page(self) -> str:
         """Return the whole page."""
-        run = escape(self._state.facts.run)
+        state, jobs, policy = self._state, "", self._state.facts.problem.params.name
         pictures = {picture.name: picture for picture in self._of_the_run}
-        shared, jobs = bool(self._state.facts.jobs), ""
+        shared = bool(state.facts.jobs)
         if shared:  # then what was billed is the whole run's
-            heads, *rows = jobs_table(self._state, jobs_of(self._state))
+            heads, *rows = jobs_table(state, jobs_of(state))
+            policy = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
             names = (name.removeprefix(">") for name in heads)
             jobs = f"<h2>Jobs</h2>{html_table(names, map(html_row, rows), TEXT)}"
         advised = [
             text for part in self._parts for text in part.advice({} if shared else self._shares)
         ]
         advised += costly(self._shares) if shared else []
+        reported = sum(bool(trial.history) for trial in state.trials.values())
+        trials = f"{len(state.trials)}, {reported} with reports"
+        facts = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in {**used(state), "trials": trials, "policy": policy}.items()
+        )
         body = [
-            f"<h1>{escape(self._state.facts.name)}</h1>",
-            f'<p class="soft">{run}: {escape(self._run.status)}</p>',
+            f"<h1>{escape(state.facts.name)}</h1>",
+            f'<p class="soft">{escape(state.facts.run)}: {escape(self._run.status)}</p>',
             jobs,
             *(part.verdict() for part in self._parts),
-            self._facts(),
+            f'<dl class="facts">{facts}</dl>',
             _list("What to try next", advised or [NOTHING]),
             "<h2>GPUs over time</h2>",
             figure(pictures["gpus"]),
@@ -248,11 +253,11 @@ class RunReport:
             *(part.hyperparameters() for part in self._parts),
             *(part.table() for part in self._parts),
             self._decisions(),
-            _list("Notes", notes_of(self._state)),
+            _list("Notes", notes_of(state)),
             f"<h2>Where it comes from</h2><pre>{escape(harmless(self._run.command))}</pre>",
             f"<pre>{escape(harmless(self._run.spec))}</pre>",
         ]
-        return page(self._state.facts.name, body)
+        return page(state.facts.name, body)
 
     def pictures(self) -> list[Picture]:
         """Return all pictures."""
@@ -270,22 +275,6 @@ class RunReport:
             Picture("money", MONEY, charts.money(frame)),
             Picture("shares", SHARES, charts.shares(frame, self._shares)),
         ]
-
-    def _facts(self) -> str:
-        state, policy = self._state, self._state.facts.problem.params.name
-        if state.facts.jobs:
-            policy = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
-        reported = sum(bool(trial.history) for trial in state.trials.values())
-        facts = {
-            **used(state),
-            "trials": f"{len(state.trials)}, {reported} with reports",
-            "policy": policy,
-        }
-        rows = "".join(
-            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-            for name, value in facts.items()
-        )
-        return f'<dl class="facts">{rows}</dl>'
 
     def _decisions(self) -> str:
         parts, room = ["<h2>Why it went this way</h2>"], MOST_SENTENCES

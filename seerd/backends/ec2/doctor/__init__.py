@@ -142,8 +142,14 @@ async def _in_ec2(notes: AwsNotes, owner: str) -> list[Finding]:
     disks = instances.volumes(notes.aws, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, owner, rented, subnets, groups)
-    if notes.keys.market == "spot":
-        await _spot_role(notes)
+    if notes.keys.market == "spot":  # an account's first spot request makes the role if it may
+        has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(notes.aws), "warning")
+        if has_role:
+            notes.ok("spot role", f"the account has {SPOT_ROLE}")
+        elif has_role is not None:
+            found = f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless "
+            todo = f"once: aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}"
+            notes.warn("spot role", f"{found}these credentials may make it", todo)
     live = [instance.id for instance in left or []]
     ends = dry_run(notes.aws, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
     if (error := await notes.ask("permissions", "ec2:TerminateInstances", ends)) is not None:
@@ -199,17 +205,3 @@ async def _launch(
         return
     found = f"permitted and well-formed for {place}"
     notes.ok("launch", f"{found}; a dry run asks for neither quota nor capacity")
-
-
-async def _spot_role(notes: AwsNotes) -> None:
-    """Look for the role for spot; an account's first spot request makes it if it may."""
-    has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(notes.aws), "warning")
-    if has_role:
-        notes.ok("spot role", f"the account has {SPOT_ROLE}")
-    elif has_role is not None:
-        notes.warn(
-            "spot role",
-            f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless these "
-            "credentials may make it",
-            f"once: aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}",
-        )

@@ -26,7 +26,16 @@ async def look(notes: AwsNotes, rented: Rented) -> tuple[list[Subnet], list[Secu
     asked = network.subnets(notes.aws, cluster.subnets)
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
     if places:
-        _subnets(notes, places, rented)
+        free, networks = sum(place.free for place in places), {place.vpc for place in places}
+        found = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
+        if len(networks) > 1:
+            found += f"; they are in {len(networks)} networks"
+            notes.problem("subnets", found, "name subnets of one VPC")
+        elif free < rented.instances:
+            found += f", and the plan's peak needs {rented.instances}"
+            notes.problem("subnets", found, "name larger or more subnets")
+        else:
+            notes.ok("subnets", found)
         await _offered(notes, places, rented)
     groups = await _groups(notes, places)
     if groups:
@@ -34,20 +43,6 @@ async def look(notes: AwsNotes, rented: Rented) -> tuple[list[Subnet], list[Secu
     if groups and rented.types and rented.largest > rented.types[0].gpus:
         notes.lines.append(among(groups, rented.largest))
     return places, groups
-
-
-def _subnets(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
-    free = sum(place.free for place in places)
-    found = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
-    networks = {place.vpc for place in places}
-    if len(networks) > 1:
-        found += f"; they are in {len(networks)} networks"
-        notes.problem("subnets", found, "name subnets of one VPC")
-    elif free < rented.instances:
-        found += f", and the plan's peak needs {rented.instances}"
-        notes.problem("subnets", found, "name larger or more subnets")
-    else:
-        notes.ok("subnets", found)
 
 
 async def _offered(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
