@@ -60,7 +60,7 @@ test: setup  ## every test that this machine can run; what it cannot is listed a
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations=20
 
 test-fast: setup  ## the tests to run while working: a minute and a half, no root, any system
-	$(BIN)/python -m pytest -m fast
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m fast -n logical
 
 test-system:  ## the tests that need root, network namespaces or sshd: sudo make test-system
 	@test -e $(STAMP) || { echo "run make setup before, without sudo"; exit 1; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -66,6 +67,19 @@ def leases(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Path
     folder = Path(pytestconfig.stash[LEASES].name, str(next(MACHINES)))
     monkeypatch.setenv(ELSEWHERE, str(folder))
     return folder
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file without a fast test where only those are wanted: to import it takes long."""
+    place = collection_path.relative_to(config.rootpath).as_posix()
+    only_fast = config.getoption("-m") == tiers.FAST and collection_path.suffix == ".py"
+    return True if only_fast and not tiers.has_fast(place) else None
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what stays until the end: all tests and libraries."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -315,6 +315,11 @@ def lacking() -> dict[str, str]:
     return named | {name: why for name, why in found.items() if why}
 
 
+def has_fast(file: str) -> bool:
+    """Whether a file may have a fast test."""
+    return file.startswith(FASTEST) and file not in SLOWER
+
+
 def sort_in(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Mark all of them with their tiers; those that can run here, and those that cannot."""
     here, not_here = [], []

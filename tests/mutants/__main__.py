@@ -13,10 +13,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 from tests.mutants.at_random import at_random
-from tests.mutants.bench import Outcome, check_unmutated, copied, outcome
+from tests.mutants.bench import Copy, Outcome, check_unmutated, copied, outcome
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.drawing import ROOMS
 from tests.mutants.mutant import Mutant
@@ -61,7 +60,7 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def told(mutant: Mutant, copy: Path) -> bool:
+def told(mutant: Mutant, copy: Copy) -> bool:
     """Whether it has survived there, or could not be tried."""
     began = time.monotonic()
     try:

@@ -7,7 +7,6 @@ noticed by a slow test, what is caught is caught.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -20,10 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self
 
-from tests.mutants.bench import copied
+from tests.mutants.bench import Copy, copied
 from tests.mutants.drawing import Drawn, drawn, uses
 from tests.mutants.places import ROOT, ListError
 from tests.mutants.reaching import Reached, is_old, read, record
@@ -32,6 +29,7 @@ FIRST_S = 1.5
 """Seconds of tests, by their own record, that are tried first: most mistakes need no more."""
 SPEND_S = 25.0
 """Seconds of tests that are tried at most."""
+LIMIT_S = 60 + 4 * SPEND_S
 START_S = 0.05
 """What a test costs beside its own time."""
 TYPES = "mypy"
@@ -55,39 +53,12 @@ class Tried:
 
 
 class Bench:
-    """A copy of the project and a process beside it that runs tests of it in forks."""
+    """A copy of the project whose types are known."""
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._copy = self._stack.enter_context(copied())
-        shutil.copytree(CHECKED, self._copy / "build" / TYPES)
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        env |= {"PYTHONPATH": str(self._copy), "OPENBLAS_NUM_THREADS": "1"}
-        self._process = self._stack.enter_context(
-            subprocess.Popen(
-                [*_alone(), sys.executable, "-m", "tests.mutants.forks"],
-                cwd=self._copy,
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
+    def __init__(self, copy: Copy) -> None:
+        self._copy = copy
+        shutil.copytree(CHECKED, copy.path / "build" / TYPES)
         self._made = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the process, and remove the copy."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._stack.close()
 
     def tried(self, mistake: Drawn, reached: Reached, spend_s: float = SPEND_S) -> Tried:
         """Try one mistake."""
@@ -95,7 +66,7 @@ class Bench:
         all_tests = reaching_tests(mistake, reached)
         tests = _within(reached, varied(reached, all_tests), spend_s)
         first = _within(reached, tests, FIRST_S)
-        path = self._copy / mistake.file
+        path = self._copy.path / mistake.file
         before, status = path.read_bytes(), path.stat()
         self._made += 1
         try:
@@ -112,9 +83,11 @@ class Bench:
         """Return what failed first, empty if all have passed."""
         if not tests:
             return ""
-        answer = self._answer(tests)
+        answer = self._copy.answer(tests, LIMIT_S)
         if answer["status"] == NOT_THERE:  # parameters of tests have changed with the code
-            answer = self._answer(list(dict.fromkeys(test.partition("[")[0] for test in tests)))
+            answer = self._copy.answer(
+                list(dict.fromkeys(test.partition("[")[0] for test in tests)), LIMIT_S
+            )
         if answer["status"] == PASSED:
             return ""
         if (answer["status"] or 0) < 0:
@@ -125,16 +98,7 @@ class Bench:
 
     def _mistyped(self) -> str:
         """Return what notices that types are wrong, empty if they are not."""
-        return "" if types_fit(self._copy, self._copy / "build" / TYPES) else TYPES
-
-    def _answer(self, tests: list[str]) -> dict[str, Any]:
-        assert self._process.stdin
-        assert self._process.stdout
-        request = {"tests": tests, "limit_s": 60 + 4 * SPEND_S}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return "" if types_fit(self._copy.path, self._copy.path / "build" / TYPES) else TYPES
 
 
 def types_fit(project: Path, cache: Path) -> bool:
@@ -197,7 +161,7 @@ def tried_all(mistakes: list[Drawn], reached: Reached, jobs: int) -> list[Tried]
     with ExitStack() as stack:
         free: SimpleQueue[Bench] = SimpleQueue()
         for _ in range(jobs):
-            free.put(stack.enter_context(Bench()))
+            free.put(Bench(stack.enter_context(copied(_alone()))))
 
         def one(mistake: Drawn) -> Tried:
             bench = free.get()

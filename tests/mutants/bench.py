@@ -7,10 +7,10 @@ the list.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import Any
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import ROOT, ListError, changed, where
@@ -26,8 +27,6 @@ from tests.mutants.places import ROOT, ListError, changed, where
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", ".ci", ".hypothesis", ".*_cache", "build", "dist", "*.egg-info", ".work"
 )
-TEST_S = 120
-"""A test of a mutant that takes longer hangs, and has failed."""
 ALL_S = 1800
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
 """A test that has noticed; one whose fixture has, too. A file that cannot be imported has no `::`."""
@@ -39,6 +38,24 @@ class Outcome:
 
     caught_by: str
     output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The project in another folder, and a process beside it that runs tests of it in forks."""
+
+    path: Path
+    _process: subprocess.Popen[str]
+
+    def answer(self, tests: Sequence[str], limit_s: float) -> dict[str, Any]:
+        """Run these tests, as `tests.mutants.forks` does."""
+        assert self._process.stdin
+        assert self._process.stdout
+        request = {"tests": tests, "limit_s": limit_s}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
 
 
 def mutated(mutant: Mutant) -> tuple[Path, str]:
@@ -55,10 +72,10 @@ def mutated(mutant: Mutant) -> tuple[Path, str]:
     return file, text
 
 
-def outcome(mutant: Mutant, copy: Path) -> Outcome:
+def outcome(mutant: Mutant, copy: Copy) -> Outcome:
     """Try it in a copy of the project, which is as before then. Raises `ListError`."""
     file, changed_text = mutated(mutant)
-    path = copy / file
+    path = copy.path / file
     before, status_before = path.read_bytes(), path.stat()
     bytecode = Path(cache_from_source(str(path)))
     try:
@@ -77,7 +94,7 @@ def outcome(mutant: Mutant, copy: Path) -> Outcome:
     return Outcome(failed[1] if failed else "", output)
 
 
-def check_unmutated(mutants: Iterable[Mutant], copy: Path) -> None:
+def check_unmutated(mutants: Iterable[Mutant], copy: Copy) -> None:
     """In a copy without any mistake all these tests pass. Raises `ListError`."""
     ids = sorted({test for mutant in mutants for test in mutant.tests})
     status, output = run(copy, ids)
@@ -86,48 +103,31 @@ def check_unmutated(mutants: Iterable[Mutant], copy: Path) -> None:
 
 
 @contextmanager
-def copied() -> Iterator[Path]:
-    """The project, with the bytecode that there is: a copy's files are as old as the originals."""
+def copied(alone: Sequence[str] = ()) -> Iterator[Copy]:
+    """The project, with the bytecode that there is: a copy's files are as old as the originals.
+    `alone`: what its process is started with.
+    """
     with tempfile.TemporaryDirectory(prefix="seerd-mutant-") as folder:
-        copy = Path(folder) / "seerd"
-        shutil.copytree(ROOT, copy, ignore=NOT_COPIED, symlinks=True)
-        yield copy
+        path = Path(folder) / "seerd"
+        shutil.copytree(ROOT, path, ignore=NOT_COPIED, symlinks=True)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        env |= {"PYTHONPATH": str(path), "OPENBLAS_NUM_THREADS": "1"}
+        with subprocess.Popen(
+            [*alone, sys.executable, "-m", "tests.mutants.forks"],
+            cwd=path,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            yield Copy(path, process)
 
 
-def run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+def run(copy: Copy, tests: Sequence[str]) -> tuple[int, str]:
     """Pytest's exit status and what it printed; the same examples every time where they are drawn.
     Raises `ListError` if it takes too long.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-rfE",
-        "--tb=short",
-    ]
-    command += [f"--timeout={TEST_S}", "--hypothesis-seed=0", *tests]
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    env = {**outside, "PYTHONPATH": str(copy), "COLUMNS": "200"}
-    with subprocess.Popen(
-        command,
-        cwd=copy,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output = process.communicate(timeout=ALL_S)[0]
-        except subprocess.TimeoutExpired:
-            raise ListError(f"{', '.join(tests)}: not over after {ALL_S}s") from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, output
+    answer = copy.answer(tests, ALL_S)
+    if answer["status"] is None:
+        raise ListError(f"{', '.join(tests)}: not over after {ALL_S}s")
+    return answer["status"], answer["printed"]

@@ -25,11 +25,11 @@ LIBRARIES = (
 )
 """What tests of all rooms import; each takes a part of a second."""
 OPTIONS = (
-    *("-x", "-q", "-n", "0", "-rfE", "--tb=line", "--hypothesis-seed=0"),
+    *("-x", "-q", "-n", "0", "-rfE", "--tb=short", "--hypothesis-seed=0"),
     *("-p", "no:cacheprovider", "-p", "no:cov"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-TEST_S = 60
+TEST_S = 120
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 LOOK_S = 0.01
 

@@ -23,7 +23,7 @@ FLOODS = (
         "KeptReports.may_send",
         "bool(self._kept) and self._left >= price",
         "bool(self._kept)",
-        (KEPT,),
+        (f"{KEPT}::test_a_flood_is_told_a_few_times_a_second",),
     ),
     Mutant(
         "slow reports of an attempt that began among many stop in the end",

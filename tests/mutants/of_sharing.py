@@ -154,7 +154,7 @@ BESIDE_OTHERS = (
         "gpu_shares.water_level",
         "left / sum(Fraction(claim.weight) for claim in open_)",
         "left / len(open_)",
-        (SHARES, f"{SHARING}::test_shares_go_by_weight"),
+        (f"{SHARING}::test_shares_go_by_weight",),
     ),
     Mutant(
         "the last to come gets what rounding leaves",

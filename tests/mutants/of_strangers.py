@@ -19,7 +19,7 @@ STRANGERS = (
         "wire._checked",
         "-LARGEST <= value <= LARGEST",
         "True",
-        (PROTOCOL,),
+        (f"{PROTOCOL}::test_numbers_are_within_what_can_be",),
     ),
     Mutant(
         "times and counts may be anything",

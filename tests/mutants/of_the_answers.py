@@ -19,7 +19,9 @@ ANSWERING = (
         "_all_crash",
         "t.crashes > 1",
         "t.crashes > 0",
-        (ALIKE,),
+        (
+            f"{ALIKE}::test_the_run_ends_when_all_that_were_tried_have_crashed_alike_and_one_of_them_again",
+        ),
     ),
     Mutant(
         "trials that fail in different ways end the run",

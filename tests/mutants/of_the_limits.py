@@ -72,7 +72,7 @@ COUNTING = (
         "affordable_launch",
         "cluster.minimum_s",
         "0.0",
-        (LIMITS,),
+        (f"{LIMITS}::test_a_launch_must_be_paid_for_a_minute_and_for_its_boot",),
     ),
     Mutant(
         "money is no limit",

@@ -99,7 +99,7 @@ if journal.damage:
         "journal_file.connect",
         '"PRAGMA synchronous=FULL"',
         '"PRAGMA synchronous=OFF"',
-        (JOURNAL,),
+        (f"{JOURNAL}::test_what_is_committed_waits_for_the_disk",),
     ),
     Mutant(
         "each entry of a batch is committed by itself",

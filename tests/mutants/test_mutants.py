@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.bench import copied, mutated, outcome
+from tests.mutants.bench import mutated
 from tests.mutants.catalogue import AMONG_FAULTS, AREAS, MUTANTS, QUICK, QUICK_NAMES
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import ROOT, ListError, Named, changed, where
@@ -78,40 +78,6 @@ def test_the_page_shows_the_list(request: pytest.FixtureRequest) -> None:
     wrong = "run pytest tests/mutants/test_mutants.py --rewrite"
     assert PAGE.read_text("utf-8") == page(), wrong
     assert FIGURES in RELIABILITY.read_text("utf-8"), wrong
-
-
-LEASE = next(mutant for mutant in MUTANTS if mutant.place == "Lease.ended")
-
-
-@pytest.fixture(scope="module")
-def copy() -> Iterator[Path]:
-    with copied() as copy:
-        yield copy
-
-
-def test_a_mistake_that_its_tests_do_not_notice_survives(copy: Path) -> None:
-    blind = ("tests/agent/test_agent_lease.py::test_the_newest_word_counts_even_if_it_is_shorter",)
-    assert outcome(replace(LEASE, new=f"({LEASE.old})", tests=blind), copy).caught_by == ""
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"place": "Lease.begin"}, "is not there"),
-        ({"place": "main"}, "is any of"),
-        ({"old": "later"}, "stands 0 times"),
-        ({"place": "serve.Lease", "old": "self"}, r"stands \d+ times"),
-        ({"tests": ("tests/agent/test_agent_lease.py::test_that_is_not_there",)}, "cannot be run"),
-        ({"new": "not)"}, "is no code"),
-        ({"place": "Lease.last_s", "old": "120.0", "new": "nothing_of_this_name"}, "cannot be run"),
-    ],
-)
-def test_what_proves_nothing_is_an_error(change: dict[str, str], why: str, copy: Path) -> None:
-    """Code that has changed, a test that is not there, a module that cannot be imported: none of
-    it is a mistake that was caught.
-    """
-    with pytest.raises(ListError, match=why):
-        outcome(replace(LEASE, **change), copy)
 
 
 CODE = """
