@@ -71,9 +71,10 @@ def leases(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out a file without a fast test where only those are wanted: to import it takes long."""
-    place = collection_path.relative_to(config.rootpath).as_posix()
-    only_fast = config.getoption("-m") == tiers.FAST and collection_path.suffix == ".py"
-    return True if only_fast and not tiers.has_fast(place) else None
+    all_are_asked = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if config.getoption("-m") != tiers.FAST or not all_are_asked or collection_path.is_dir():
+        return None
+    return not tiers.has_fast(collection_path.relative_to(config.rootpath).as_posix()) or None
 
 
 def pytest_collection_finish() -> None:
