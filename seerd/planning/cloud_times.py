@@ -46,11 +46,7 @@ def keep(home: Path, kept: KeptTimes) -> Path:
             f"outside 0 to {LONGEST_S:.0f}s (has this machine slept, or its clock been set?)"
         )
     path = home / "clouds" / f"{kept.region}-{kept.instance_type}.json"
-    try:
-        files.write(path, kept)
-    except OSError as error:
-        raise UsageError(f"the times cannot be kept in {path.parent}: {error.strerror}") from error
-    return path
+    return files.keep(path, kept, "the times")
 
 
 def load(home: Path) -> list[KeptTimes]:
@@ -116,13 +112,9 @@ def stands_for(measured: str, types: Sequence[str]) -> bool:
     """
     return bool(types) and all(
         name == measured
-        or (family_of(name) == family_of(measured) and not (_is_metal(name) or _is_metal(measured)))
+        or (family_of(name) == family_of(measured) and ".metal" not in name + measured)
         for name in types
     )
-
-
-def _is_metal(instance_type: str) -> bool:
-    return instance_type.partition(".")[2].startswith("metal")
 
 
 def cloud_of(kept: KeptTimes, assumed: CloudProfile, *, own: bool) -> CloudProfile:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile, Scaling
@@ -62,17 +61,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float  # throughput per GPU, relative to one
 
 
-class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
+class KeptProfile(Target, frozen=True, kw_only=True):
     """A profile as it is kept, and as `seerd profile --json` prints it (docs/profile.md)."""
 
     version: int  # the format of the file
-    key: str  # the file's name without its end
     run: str  # the run that measured
     measured_at: str  # when it ended, ISO 8601, UTC
-    script: str  # the training script
-    args: tuple[str, ...]
-    provider: str  # the kind of cluster
-    instance_type: str  # the kind of machine
     points: tuple[Point, ...]  # what holds for each number of GPUs
     law: Law
     fit_error: float  # the law's largest relative deviation from a measured point
@@ -198,14 +192,7 @@ def path_of(home: Path, key: str) -> Path:
 
 def keep(home: Path, kept: KeptProfile) -> Path:
     """Write a profile, whole or not at all; return its file. Raises `UsageError`."""
-    path = path_of(home, kept.key)
-    try:
-        files.write(path, kept)
-    except OSError as error:
-        raise UsageError(
-            f"the profile cannot be kept in {path.parent}: {error.strerror}"
-        ) from error
-    return path
+    return files.keep(path_of(home, kept.key), kept, "the profile")
 
 
 def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile | None:

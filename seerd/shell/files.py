@@ -10,6 +10,17 @@ from typing import Any
 
 import msgspec
 
+from seerd.errors import UsageError
+
+
+def keep(path: Path, kept: msgspec.Struct, what: str) -> Path:
+    """Write what was measured, and return its file. Raises `UsageError`; `what` it cannot keep."""
+    try:
+        write(path, kept)
+    except OSError as error:
+        raise UsageError(f"{what} cannot be kept in {path.parent}: {error.strerror}") from error
+    return path
+
 
 def write(path: Path, kept: msgspec.Struct | dict[str, Any]) -> None:
     """Write this as JSON, replacing an older file. Raises `OSError`, and leaves nothing then."""
