@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ STARTING = threading.Lock()
 
 class Command:
     """A command; it has what tests use of `subprocess.Popen`, with pipes for text. `merged`: what it
-    prints on stderr comes with the rest.
+    prints on stderr comes with the rest. `log`: takes what it prints, and nothing comes.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Command:
         environment: dict[str, str],
         *,
         merged: bool = False,
+        log: IO[str] | None = None,
     ) -> None:
         self.args = list(args)
         self.returncode: int | None = None
@@ -48,8 +50,9 @@ class Command:
         request = {"args": self.args, "cwd": str(folder), "env": environment}
         line = json.dumps(request).encode()
         assert len(line) < LONGEST
+        printed = [out, out if merged else err] if log is None else [log.fileno()] * 2
         with STARTING:
-            socket.send_fds(_server(), [line], [out, out if merged else err, status])
+            socket.send_fds(_server(), [line], [*printed, status])
         for theirs in (out, err, status):
             os.close(theirs)
         self.stdout: IO[str]
@@ -170,6 +173,7 @@ def _begin(request: dict[str, Any], out: int, err: int) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    tempfile.tempdir = None  # TMPDIR says
     sys.argv[1:] = request["args"]
     common.STARTED = run.STARTED = process_began()  # deadlines count from here
     try:

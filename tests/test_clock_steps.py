@@ -52,6 +52,8 @@ budget = "10gpu-min"
 provider = "local"
 gpus = 1
 """
+IN_TIME_S = 12.0 + 15.0
+"""The deadline, and what a busy machine needs besides; a step back that counted would take longer."""
 
 
 @dataclass
@@ -137,7 +139,7 @@ def test_a_run_goes_on_as_if_nobody_had_set_the_clock(machine: Machine, step_s: 
     killed(machine)
     machine.clock.set(step_s)
     assert machine.end(machine.seerd("resume", "last", "--plain")) == 0, "".join(machine.lines)
-    assert time.monotonic() - began < 12.0
+    assert time.monotonic() - began < IN_TIME_S
     assert machine.shown()["gpu_min"] * 60 == pytest.approx(machine.trained_s, rel=0.05, abs=1.0)
     assert "clock" not in "".join(machine.lines)
 
@@ -159,7 +161,7 @@ def test_after_a_boot_the_latest_clock_counts_for_the_deadline_and_none_for_what
     booted(machine)
     machine.end(machine.seerd("resume", "last", "--plain"))
     assert said in re.sub(r"(59m5\d|1h0?m?\d?)s", "1h", "".join(machine.lines))
-    assert time.monotonic() - began < 12.0
+    assert time.monotonic() - began < IN_TIME_S
     assert machine.shown()["gpu_min"] * 60 < machine.trained_s * 1.05 + 1.5
 
 
@@ -170,6 +172,6 @@ def test_a_clock_that_is_set_in_mid_run_changes_nothing(machine: Machine, step_s
     machine.until("report 10:", run)
     machine.clock.set(step_s)
     assert machine.end(run) == 0, "".join(machine.lines)
-    assert time.monotonic() - began < 12.0
+    assert time.monotonic() - began < IN_TIME_S
     # A start, and the end of the last process, are charged and not trained.
     assert machine.shown()["gpu_min"] * 60 == pytest.approx(machine.trained_s, rel=0.05, abs=1.0)

@@ -19,18 +19,13 @@ from typing import Any
 
 import pytest
 
-from bench.testbed.ec2_world import (
-    FOUR_GPUS,
-    MEASURED,
-    MEASURED_IN_LIFE,
-    ONE_GPU,
-    Coordinator,
-    Job,
-)
+from bench.testbed import ec2_world
+from bench.testbed.ec2_world import FOUR_GPUS, MEASURED, MEASURED_IN_LIFE, ONE_GPU, ROOT, Job
 from bench.testbed.rig import Rig, RigInstance, search
 from bench.testbed.rig.guest import client
 from seerd.backends.ec2.fleet import CALM_S
 from seerd.planning.measured import Measured
+from tests.commands import Command
 
 WITHIN_S = 3.0
 """How far the ledger may be above the rig's account: EC2 is asked every second or so, and a busy
@@ -45,7 +40,7 @@ LONG = bool(os.environ.get("SEERD_RIG_LONG"))
 """Set by `make rig`: the whole lease of 60 s, starts that take as long as EC2's, and eight ranks on
 two 4-GPU instances, which are more processes than a small machine likes.
 """
-EPOCH_S = 0.4
+EPOCH_S = 0.8
 """Of trainer.py: each report costs agent, daemon and rig a call or several."""
 REPORTS_S = {gpus: [EPOCH_S + 0.02, EPOCH_S + 0.03, EPOCH_S + 0.05] for gpus in (1, 2, 4)}
 MEASURED_SOONER = replace(MEASURED_IN_LIFE, pending_s=[5.0, 6.0, 7.0], boot_s=[8.0, 10.0, 12.0])
@@ -59,8 +54,8 @@ ONE_TRIAL = 'name = "seer"\neta = 2\np_min = {gpus}\np_max = {gpus}\nt_min = "20
 JOBS = """
 name = "job"
 [limits]
-deadline = "50s"
-budget = "12gpu-min"
+deadline = "3m"
+budget = "24gpu-min"
 max_gpus = 8
 [cluster]
 {cluster}
@@ -73,6 +68,24 @@ name = "two"
 budget = "1gpu-min"
 """
 STAGES = 'name = "seer"\neta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "12s"'
+
+
+class Coordinator(ec2_world.Coordinator):
+    """Its commands are forks, unless they are another version's."""
+
+    def popen(self, args: tuple[str, ...], path: str = str(ROOT), **streams: Any) -> Any:
+        if path != str(ROOT):
+            return super().popen(args, path, **streams)
+        log = streams["stdout"] if streams["stdout"] != subprocess.PIPE else None
+        merged = streams["stderr"] == subprocess.STDOUT
+        process: Any = Command(args, self.folder, self.environment(), merged=merged, log=log)
+        self.processes.append(process)
+        return process
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        for process in self.processes:
+            process.__exit__(None, None, None)
 
 
 @pytest.fixture
@@ -102,7 +115,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
         limits="max_gpus = 12",
         market="spot",
         # done long before the deadline, so that stages can be long enough for a busy machine
-        env='SEERD_TEST_EPOCHS = "100"',
+        env='SEERD_TEST_EPOCHS = "50"',
     )
     write(coordinator, job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
@@ -187,7 +200,7 @@ def test_jobs_share_rented_instances_and_each_hands_back_its_model(
     ones.
     """
     rig = coordinator.rig
-    write(coordinator, Job("50s", "12gpu-min", policy='t_min = "5s"'))
+    write(coordinator, Job("3m", "24gpu-min", policy='t_min = "5s"'))
     group = coordinator.project / "group.toml"
     cluster = coordinator.spec.read_text().partition("[cluster]")[2]
     group.write_text(JOBS.format(cluster=cluster))
@@ -198,7 +211,13 @@ def test_jobs_share_rented_instances_and_each_hands_back_its_model(
     assert coordinator.json("add", "last", str(third(coordinator)))["job"] == "three"
     run.kill()
     run.wait()
-    coordinator.ends(coordinator.start("resume", "last", "--plain"), 0)
+    resumed = coordinator.start("resume", "last", "--plain")
+    reported = re.compile(r"(\w+)\.t\d+ report 3:")
+    coordinator.until(
+        lambda: {*reported.findall(coordinator.lines())} == {"one", "two", "three"}, "trained", 90
+    )
+    coordinator.interrupt(resumed)
+    coordinator.ends(resumed, 130)
     told = coordinator.json("show", "last")
     assert told["elapsed_s"] <= told["deadline_s"]
     jobs = {job["job"]: job for job in told["jobs"]}
@@ -355,7 +374,7 @@ def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(
     rig = coordinator.rig
     for zone in rig.subnets:
         rig.set_capacity(FOUR_GPUS, zone, 0)
-    write(coordinator, Job("40s", "12gpu-min", limits="max_gpus = 4"))
+    write(coordinator, Job("3m", "12gpu-min", limits="max_gpus = 4"))
     coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
     lines = coordinator.lines()
     assert all(zone in lines for zone in rig.subnets)

@@ -18,6 +18,7 @@ from seerd.spec.spec import load_spec
 from tests.commands import run_command
 
 ROOT = Path(__file__).parent.parent
+NO_COMPILER = ROOT / "tests" / "no_compiler"
 SMALL = (
     "--deadline",
     "3m",
@@ -45,7 +46,8 @@ NAMES = sorted(spec.parent.name for spec in (ROOT / "examples").glob("*/evaluate
 
 def tuned(name: str, home: Path, *options: str, code: int = 0) -> str:
     """What a run of an example prints."""
-    environment = {**os.environ, "SEERD_HOME": str(home), "FASHION_MNIST": str(home)}
+    own = {"SEERD_HOME": str(home), "FASHION_MNIST": str(home), "PYTHONPATH": str(NO_COMPILER)}
+    environment = {**os.environ, **own}
     folder = ROOT / "examples" / name
     ended = run_command(["run", "spec.toml", *options], folder, environment)
     assert ended.returncode == code, ended.stdout + ended.stderr

@@ -15,6 +15,7 @@ import pytest
 
 from seerd.agent.gpu_leases import ELSEWHERE
 
+ROOT = Path(__file__).parent.parent
 SPEC = """
 name = "full"
 metric = {{ name = "accuracy", mode = "max" }}
@@ -35,19 +36,32 @@ gpus = 1
 store = "{store}"
 """
 STEPS = """
-set -u
-mount -t tmpfs -o {options} none "$STORE"
-seerd() {{ "$PYTHON" -c "from seerd import cli; cli.main()" "$@" 2>&1; echo "exit $?"; }}
-seerd run "$SPEC" --plain; echo ==
-seerd best last; echo ==
-find "$STORE" -name '.*.pt'; echo ==
-seerd show last; echo ==
-seerd resume last --plain; echo ==
-mount -o remount,rw,size=50m none "$STORE"
-seerd resume last --plain; echo ==
-seerd best last; echo ==
-seerd show last; echo ==
-seerd resume last --plain
+import os, subprocess, sys
+from tests.commands import Command
+
+options, store, spec = sys.argv[1:]
+
+def seerd(*words):
+    with Command(words, os.getcwd(), dict(os.environ), merged=True) as command:
+        print(command.stdout.read(), end="")
+    print("exit", command.returncode)
+
+def step(*words):
+    seerd(*words)
+    print("==")
+
+subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", store], check=True)
+step("run", spec, "--plain")
+step("best", "last")
+subprocess.run(["find", store, "-name", ".*.pt"], check=True)
+print("==")
+step("show", "last")
+step("resume", "last", "--plain")
+subprocess.run(["mount", "-o", "remount,rw,size=50m", "none", store], check=True)
+step("resume", "last", "--plain")
+step("best", "last")
+step("show", "last")
+seerd("resume", "last", "--plain")
 """
 
 
@@ -62,22 +76,16 @@ seerd resume last --plain
 def test_what_a_store_has_no_room_for_is_handed_back_later(
     tmp_path: Path, options: str, why: str, first: str
 ) -> None:
-    shutil.copy(Path(__file__).parent / "programs" / "growing.py", tmp_path)
+    shutil.copy(ROOT / "tests" / "programs" / "growing.py", tmp_path)
     store, spec = tmp_path / "store", tmp_path / "spec.toml"
     store.mkdir()
     spec.write_text(SPEC.format(store=store))
     own = {name: value for name, value in os.environ.items() if not name.startswith("SEERD_")}
-    paths = {"STORE": store, "SPEC": spec, "PYTHON": sys.executable, "SEERD_HOME": tmp_path / "h"}
-    paths[ELSEWHERE] = tmp_path / "gpus"
+    own |= {"SEERD_HOME": str(tmp_path / "h"), ELSEWHERE: str(tmp_path / "gpus")}
+    python = [sys.executable, "-uc", STEPS, options, str(store), str(spec)]
     ran = subprocess.run(
-        [
-            "unshare",
-            "-m" if os.geteuid() == 0 else "-rm",
-            "bash",
-            "-c",
-            STEPS.format(options=options),
-        ],
-        env={**own, "COLUMNS": "300", **{name: str(path) for name, path in paths.items()}},
+        ["unshare", "-m" if os.geteuid() == 0 else "-rm", *python],
+        env={**own, "COLUMNS": "300", "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -24,8 +24,8 @@ lr = {{ low = 0.0, high = 1.0 }}
 GROUP = """
 name = "both"
 [limits]
-deadline = "60s"
-budget = "200gpu-s"
+deadline = "2m"
+budget = "400gpu-s"
 [cluster]
 gpus = 4
 [[job]]
@@ -70,10 +70,11 @@ def test_jobs_share_a_run_come_and_go_and_each_hands_back_its_model(
     went_on = seerd.start("resume", "last", "--json")
     seerd.wait_for(reports=known + 12)
     assert seerd.json("set", "last", "three", "weight=1")["weight"] == 1
-    assert "two is over" in seerd("stop", "last", "two")
+    for name in ("two", "one", "three"):
+        assert f"{name} is over" in seerd("stop", "last", name)
     out, err = went_on.communicate()
     assert went_on.returncode == 0, err
-    assert json.loads(out)["gpu_min"] <= 200 / 60
+    assert json.loads(out)["gpu_min"] <= 400 / 60
     best = seerd.run_folder() / "best"
     models = {name: json.loads((best / name / "config.json").read_text()) for name in NAMES}
     assert {name: one["trial"].partition(".")[0] for name, one in models.items()} == NAMES

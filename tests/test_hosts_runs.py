@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from seerd.agent.gpu_leases import LeaseFolder, RunHere, Use, free
+from tests.commands import Command
 from tests.shell.sshd import Sshd, agents, free_port, sshds, until
 
 ROOT = Path(__file__).parent.parent
@@ -79,7 +80,7 @@ ANOTHER_VERSION = {
 }
 
 
-def seerd(folder: Path, *args: object, **more: str) -> subprocess.Popen[str]:
+def seerd(folder: Path, *args: object, **more: str) -> Command | subprocess.Popen[str]:
     env = {
         **os.environ,
         "HOME": str(folder),
@@ -88,15 +89,18 @@ def seerd(folder: Path, *args: object, **more: str) -> subprocess.Popen[str]:
         **more,
     }
     env.pop("SSH_AUTH_SOCK", None)
-    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *map(str, args)]
+    words = [str(one) for one in args]
+    if not more:
+        return Command(words, Path.cwd(), env)
+    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *words]
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def ended(process: subprocess.Popen[str], code: int = 0) -> dict:
+def ended(process: Command | subprocess.Popen[str], code: int = 0) -> dict:
     """The JSON object with which it ended."""
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate()
     assert process.returncode == code, err
     return json.loads(out)  # type: ignore[no-any-return]
 
@@ -132,7 +136,7 @@ def test_a_killed_run_goes_on_where_it_was_and_leaves_nothing_behind(
     assert told["elapsed_s"] <= 90
     assert told["gpu_min"] <= 8
     assert Path(told["best"]["checkpoint"]).is_file()
-    logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate(timeout=60)[0]
+    logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate()[0]
     assert "training from 0" in logs
     assert agents(server.home) == []
     assert list((server.home / ".seerd").rglob("*.pt")) == []
@@ -154,7 +158,7 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
     server.stop()
     if stopped:
         run.send_signal(signal.SIGINT)
-    out, err = run.communicate(timeout=100)
+    out, err = run.communicate()
     told = json.loads(out)
     assert told["best"] is not None, out + err
     assert told["elapsed_s"] <= 24
@@ -184,7 +188,7 @@ def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> 
     assert told["status"] == "target"
     assert told["best"]["metric"] >= 0.2
     assert Path(told["best"]["checkpoint"]).is_file()
-    logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate(timeout=60)[0]
+    logs = seerd(tmp_path, "logs", "last", told["best"]["trial"]).communicate()[0]
     assert "training from 0" in logs
     assert agents(server.home) == []
 
@@ -206,7 +210,7 @@ def test_machines_that_let_nobody_in_end_a_run_before_it_begins(
     path = spec(tmp_path, server)
     (tmp_path / ".ssh" / "known_hosts").write_text("")
     run = seerd(tmp_path, "run", path, "--deadline", "40s", "--budget", "4gpu-min", "--json")
-    _, err = run.communicate(timeout=100)
+    _, err = run.communicate()
     assert run.returncode == 5
     assert "ssh-keyscan" in err
     assert "refused" in err
@@ -234,7 +238,7 @@ def test_who_has_which_gpus_of_hosts_is_asked_over_ssh(tmp_path: Path, server: S
 GROUP = """
 name = "both"
 [limits]
-deadline = "90s"
+deadline = "4m"
 budget = "8gpu-min"
 [cluster]
 {cluster}
@@ -244,10 +248,10 @@ name = "one"
 """
 
 
-def few_trials(path: Path) -> Path:
-    """Have the job be over when two trials have trained for a while."""
+def two_trials(path: Path, end: Path) -> Path:
+    """Have the job be over when this file is there and two trials have reported."""
     text = path.read_text().replace("eta = 2", 'name = "random"\ntrials = 2')
-    path.write_text(text.replace("[train]", '[train]\nenv = { SEERD_TEST_EPOCHS = "60" }'))
+    path.write_text(text.replace("[train]", f'[train]\nenv = {{ SEERD_TEST_END = "{end}" }}'))
     return path
 
 
@@ -257,17 +261,18 @@ def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     """First with a setup command that fails, then mended under the same name, beside another; the
     person thinks better of a third.
     """
-    own, more = few_trials(spec_of_one(tmp_path, server)), tmp_path / "more"
+    end, more = tmp_path / "end", tmp_path / "more"
+    own = two_trials(spec_of_one(tmp_path, server), end)
     cluster = own.read_text().partition("[cluster]")[2]
     (tmp_path / "group.toml").write_text(GROUP.format(cluster=cluster))
     more.mkdir()
-    text = few_trials(spec(more, server)).read_text()
+    text = two_trials(spec(more, server), end).read_text()
     (more / "spec.toml").write_text(text.replace("[train]", "[train]\nsetup = ['exit 3']"))
     run = seerd(tmp_path, "run", tmp_path / "group.toml", "--plain")
     until(lambda: saved(server) > 1, 60)
     add = ("add", "last", more / "spec.toml", "--json", "--name")
     refused = seerd(tmp_path, *add, "two")
-    assert "exit 3" in refused.communicate(timeout=60)[1]
+    assert "exit 3" in refused.communicate()[1]
     assert refused.returncode == 2
     setup = "setup = ['sleep 1', 'cat data.txt > made']"
     (more / "spec.toml").write_text(text.replace("[train]", f"[train]\n{setup}"))
@@ -282,7 +287,11 @@ def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     assert (source / "two" / "made").read_text() == "so"
     run.kill()
     run.communicate()
-    ended(seerd(tmp_path, "resume", "last", "--json"))
+    before = saved(server)
+    resumed = seerd(tmp_path, "resume", "last", "--json")
+    until(lambda: saved(server) > before + 4, 60)
+    end.touch()
+    ended(resumed)
     told = ended(seerd(tmp_path, "show", "last", "--json"))
     assert {job["job"] for job in told["jobs"] if job["best"]} == {"one", "two", "three"}
     assert len(told["jobs"]) == 3

@@ -46,7 +46,7 @@ NO_GUARD = """
 import multiprocessing
 
 multiprocessing.set_start_method("spawn", force=True)
-pool = multiprocessing.Pool(2)
+pool = multiprocessing.Pool(1)
 pool.map(abs, range(8))
 """
 DEADLOCK = """
@@ -81,7 +81,7 @@ while True:
     ],
 )
 def test_a_script_that_waits_for_ever_is_named(tmp_path: Path, script: str, named: str) -> None:
-    said = tuned(tmp_path, script, code=4)
+    said = tuned(tmp_path, script, "--set", "cluster.gpus=1", code=4)
     during, _, end = said.partition("trials save and exit")
     assert during.count(named) == 1
     assert named in end.partition("there is no model: ")[2]
@@ -95,11 +95,11 @@ def test_a_trial_whose_epoch_is_longer_than_its_time_is_named(tmp_path: Path) ->
     )
 
 
-def tuned(folder: Path, script: str, code: int) -> str:
+def tuned(folder: Path, script: str, *options: str, code: int) -> str:
     project = folder / "project"
     project.mkdir()
     (project / "spec.toml").write_text(SPEC)
     (project / "train.py").write_text(script)
-    told = kit.seerd(folder, "run", "spec.toml", "--plain")
+    told = kit.seerd(folder, "run", "spec.toml", "--plain", *options)
     assert told.returncode == code, told.stderr
     return told.stdout + told.stderr

@@ -103,8 +103,8 @@ class Coordinator:
         self.home = folder / "home"
         self.project = folder / "project"
         self.log = folder / "plain.log"
-        self._folder = folder
-        self._processes: list[subprocess.Popen[str]] = []
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
         shutil.copytree(PROGRAMS, self.project)
         for program in self.project.glob("*.py"):
             program.chmod(0o755)
@@ -113,7 +113,7 @@ class Coordinator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in self.processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -162,18 +162,18 @@ class Coordinator:
             else str(ROOT)
         )
         with self.log.open("a") as log:
-            return self._popen(args, path, stdout=log, stderr=subprocess.STDOUT)
+            return self.popen(args, path, stdout=log, stderr=subprocess.STDOUT)
 
     def json(self, *args: str) -> Any:
         """What a reading command tells."""
-        process = self._popen((*args, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = self.popen((*args, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, errors = process.communicate()
         assert process.returncode == 0, f"{args}: exit status {process.returncode}\n{out}\n{errors}"
         return json.loads(out)
 
     def text(self, *args: str) -> str:
         """What a reading command prints."""
-        process = self._popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = self.popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return process.communicate()[0]
 
     def lines(self) -> str:
@@ -225,25 +225,29 @@ class Coordinator:
 
     def running(self) -> list[subprocess.Popen[str]]:
         """Commands that have not ended."""
-        return [process for process in self._processes if process.poll() is None]
+        return [process for process in self.processes if process.poll() is None]
 
     def live(self) -> list[RigInstance]:
         """Instances that are running, in the order in which they were launched."""
         return [one for one in self.rig.instances() if one.pid is not None]
 
-    def _popen(
-        self, args: tuple[str, ...], path: str = str(ROOT), **streams: Any
-    ) -> subprocess.Popen[str]:
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
-        }
-        environment |= {
+    def environment(self, path: str = str(ROOT)) -> dict[str, str]:
+        """Of each command."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        own |= {
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             **self.rig.env,
         }
-        environment |= {"SEERD_HOME": str(self.home), "COLUMNS": "160", "PYTHONPATH": path}
+        return own | {"SEERD_HOME": str(self.home), "COLUMNS": "160", "PYTHONPATH": path}
+
+    def popen(
+        self, args: tuple[str, ...], path: str = str(ROOT), **streams: Any
+    ) -> subprocess.Popen[str]:
+        """Start a command."""
         command = [sys.executable, "-c", "from seerd import cli; cli.main()", *args]
-        process = subprocess.Popen(command, env=environment, text=True, cwd=self._folder, **streams)
-        self._processes.append(process)
+        process = subprocess.Popen(
+            command, env=self.environment(path), text=True, cwd=self.folder, **streams
+        )
+        self.processes.append(process)
         return process

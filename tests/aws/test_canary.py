@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,6 +65,7 @@ from seerd.errors import CapError, UsageError
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec, load_spec
 from tests.aws.iam_lint import lint
+from tests.commands import Command
 
 ROOT = Path(__file__).parents[2]
 IMAGE = ROOT / "bench" / "testbed" / "rig" / "image"
@@ -85,7 +84,7 @@ budget = "60gpu-min"
 [cluster]
 """
 
-Fly = Callable[..., subprocess.Popen[str]]
+Fly = Callable[..., Command]
 
 
 @pytest.fixture
@@ -116,20 +115,14 @@ def fly(rig: Rig, write: Callable[..., Path], tmp_path: Path) -> Fly:
     nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     own |= rig.env | nothing | {"SEERD_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
 
-    def start(command: str, *options: str, **changed: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "seerd.cli", command, str(write(**changed)), *options],
-            env=own,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(command: str, *options: str, **changed: Any) -> Command:
+        return Command([command, str(write(**changed)), *options], ROOT, own)
 
     return start
 
 
-def came_back(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
-    out, said = process.communicate(timeout=FLIGHT_S)
+def came_back(process: Command, code: int = 0) -> tuple[str, str]:
+    out, said = process.communicate()
     assert process.returncode == code, f"exit status {process.returncode}\n{out}\n{said}"
     return out, said
 
@@ -280,7 +273,7 @@ def test_ctrl_c_takes_the_object_of_a_doctor_out_of_the_bucket(
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     rig.no_faults()
-    process.communicate(timeout=FLIGHT_S)
+    process.communicate()
     assert s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
 
 

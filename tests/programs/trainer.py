@@ -3,7 +3,7 @@
 library alone, and starts in 30 ms. Under torchrun rank 0 does so, and the others wait beside it.
 
 Its metric after n reports is 1 - |lr - 0.3| - 0.5 / n. `SEERD_TEST_*` environment variables make it
-misbehave.
+misbehave; once there is a file `SEERD_TEST_END`, no trial goes on beyond its next report.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ FOLDER = Path(os.environ["SEERD_DIR"])
 TOLD = json.loads((FOLDER / "trial.json").read_text())
 CHECKPOINTS = Path(TOLD["checkpoints"])
 EPOCHS = int(os.environ.get("SEERD_TEST_EPOCHS", "1000000"))
+END = os.environ.get("SEERD_TEST_END")
 METRIC = os.environ.get("SEERD_TEST_METRIC", "accuracy")
 EPOCH_S = float(os.environ.get("SEERD_TEST_EPOCH_S", "0.2"))
 
@@ -47,6 +48,10 @@ def accuracy(reports):
     return 1 - abs(TOLD["config"]["lr"] - 0.3) - 0.5 / reports
 
 
+def ended():
+    return END is not None and Path(END).exists()
+
+
 def stand_by():
     """The part of any other rank."""
     while not (FOLDER / "stop").exists() and not (FOLDER / "done").exists():
@@ -59,7 +64,7 @@ def main():
     epoch = restored()
     say("training", epoch=epoch)
     print(f"training from {epoch}", flush=True)
-    while not (FOLDER / "stop").exists() and epoch < EPOCHS:
+    while not (FOLDER / "stop").exists() and epoch < EPOCHS and not (epoch and ended()):
         time.sleep(EPOCH_S)
         epoch += 1
         if TOLD["trial"] == os.environ.get("SEERD_TEST_CRASH"):

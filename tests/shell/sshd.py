@@ -202,4 +202,4 @@ def until(condition: object, for_s: float = START_S) -> None:
     end = time.monotonic() + for_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
+        time.sleep(0.05)
