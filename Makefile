@@ -92,7 +92,7 @@ gpu: setup  ## what can only be seen where there is a GPU, in ten minutes, as JS
 
 soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000
 	$(BIN)/python -m tests.faults --seeds $(SEEDS)
-	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py tests/test_other_versions_for_real.py --timeout=0
+	SEERD_SOAK_SEEDS=$(SEEDS) SEERD_EXAMPLES=$(SEEDS) $(BIN)/python -m pytest tests/core tests/planner tests/properties tests/test_other_versions_for_real.py --timeout=0
 
 fuzz: setup  ## hostile input for SECONDS, guided by coverage, and the tests with it at length: make fuzz SECONDS=300
 	$(PIP) install --quiet $(call WHAT,fuzz)

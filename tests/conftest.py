@@ -20,12 +20,14 @@ from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from tests import tiers
+from tests.examples import few
 
 __all__ = ["rig", "session_rig"]
 
 MakeFacts = Callable[..., RunFacts]
 
-settings.register_profile("any machine", deadline=None)  # how long an example takes, load decides
+# How long an example takes, load decides.
+settings.register_profile("any machine", deadline=None, max_examples=few(100))
 settings.load_profile("any machine")
 
 

@@ -30,6 +30,7 @@ from seerd.spec.experiment import load
 from seerd.spec.reader import toml_of
 from seerd.spec.spec import load_spec, spec_of
 from seerd.telling.explanation.timeline import read_history
+from tests.examples import few
 from tests.test_report import METRIC, kept
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -71,7 +72,7 @@ def test_a_dict_is_read_as_its_toml(project: Path) -> None:
     assert load_spec(project / "kept.toml").space == of_file.space, "what the run keeps is a spec"
 
 
-@settings(max_examples=50)
+@settings(max_examples=few(50))
 @given(
     st.dictionaries(
         st.text(),

@@ -33,6 +33,7 @@ from seerd.sim.setting import alone
 from seerd.spec.spec import load_spec
 from seerd.telling.plan_json import plan_json
 from seerd.telling.tables import plan_view
+from tests.examples import few
 from tests.planner.spaces import MIXED
 from tests.sim import hand
 
@@ -120,7 +121,7 @@ def test_a_plan_is_billed_within_the_limits_or_the_minima_that_are_said_would_do
 
 
 @given(cases(["seer", "random", "grid", "e-grid", "e-hyperband", "sha"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 def test_ideal_is_the_published_plan_to_the_letter(
     case: tuple[Problem, ClusterFacts, Profile],
 ) -> None:

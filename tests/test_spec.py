@@ -23,6 +23,7 @@ from seerd.spec.doubts import direction_doubts
 from seerd.spec.experiment import of_one, require_limits
 from seerd.spec.spec import Spec, load_spec
 from seerd.training.by_hand import defaults
+from tests.examples import few
 
 ROOT = Path(__file__).parent.parent
 GOOD = """
@@ -471,7 +472,7 @@ SECTIONS = {"name": "", "metric": "", **dict.fromkeys(tomllib.loads(GOOD), "")}
     st.sampled_from([*KEYS, "x"]),
     toml_values,
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=few(300), deadline=None)
 def test_any_value_anywhere_is_either_good_or_told(
     tmp_path_factory: pytest.TempPathFactory, section: str, key: str, value: object
 ) -> None:
@@ -505,7 +506,7 @@ def _toml(value: object) -> str:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=few(200), deadline=None)
 def test_any_text_is_either_good_or_told(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:

@@ -32,6 +32,7 @@ from seerd.core.state import Instance, State, Trial, new_state
 from seerd.planner.model import Allocation, ClusterFacts
 from tests.by_hand import begun, handle
 from tests.conftest import small_facts
+from tests.examples import few
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -65,7 +66,7 @@ def brute_force(trials: Sequence[int], size: int) -> int:
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.lists(st.sampled_from([1, 2, 4, 8, 16]), max_size=9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 def test_sizes_that_divide_each_other_need_as_few_instances_as_can_be(
     size: int, trials: list[int]
 ) -> None:
@@ -73,7 +74,7 @@ def test_sizes_that_divide_each_other_need_as_few_instances_as_can_be(
 
 
 @given(st.integers(1, 8), st.lists(st.integers(1, 8), max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 def test_others_are_never_too_few_and_at_most_half_as_many_again(
     size: int, trials: list[int]
 ) -> None:
@@ -218,7 +219,7 @@ def test_trials_are_packed_again_when_that_frees_a_quarter_of_the_instances(
     moves=st.lists(st.one_of(st.none(), st.integers(0, 11)), max_size=20),
     billing=st.sampled_from(["held", "rented"]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=few(80), deadline=None)
 def test_whoever_is_dropped_and_whatever_is_added_nobody_waits_beside_room(
     wanted: list[int], moves: list[int | None], billing: str
 ) -> None:

@@ -57,6 +57,7 @@ from seerd.planner.space import Config
 from seerd.telling.complaints import notes_of
 from tests.by_hand import begun
 from tests.conftest import small_facts
+from tests.examples import few
 from tests.properties.test_core_properties import recorded
 
 MakeFacts = Callable[..., RunFacts]
@@ -728,7 +729,7 @@ def happen(run: Run, what: str) -> None:
 
 
 @given(MOVES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 def test_whatever_it_answers_the_run_goes_on_and_can_be_read(
     moves: list[PlanChange | tuple[list[str], int] | str],
 ) -> None:
@@ -743,7 +744,7 @@ def test_whatever_it_answers_the_run_goes_on_and_can_be_read(
 
 
 @given(st.lists(LIKELY, min_size=1, max_size=8), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_a_change_towards_a_plan_is_that_plan(
     plans: list[tuple[list[str], int]],
     come: bool,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from seerd.core.plans import STAYS, New, Order, PlanChange, Put, difference
 from seerd.planner.model import Allocation, Compared, NewTrial, Plan
+from tests.examples import few
 
 TRIALS = [f"t{number:04}" for number in range(24)]
 
@@ -64,7 +65,7 @@ def change(before: str, after: str) -> PlanChange:
     return difference(Order(plan(before).allocations), plan(after))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 @given(ANY, PLANS)
 def test_the_difference_applied_is_the_new_plan(
     before: tuple[Allocation, ...], after: Plan
@@ -91,7 +92,7 @@ def test_the_difference_applied_is_the_new_plan(
         assert getattr(found, name) == getattr(after, name)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=few(80), deadline=None)
 @given(ANY, ANY)
 def test_no_more_is_said_than_needed(
     before: tuple[Allocation, ...], after: tuple[Allocation, ...]

@@ -20,6 +20,7 @@ from seerd.core.verdicts import Closing
 from seerd.planner.model import MetricConstraint
 from tests.conftest import small_facts
 from tests.core.test_answers import Run, of
+from tests.examples import few
 
 NAMES = ("a", "b", "c")
 SMALL = MetricConstraint("latency", "<", 1.0)
@@ -100,7 +101,7 @@ ANYTHING = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(ANYTHING, st.sampled_from(["max", "min"]))
 def test_the_best_saved_model_is_handed_back_whatever_became_of_its_trial(
     happens: list[tuple[str, str, float | None, float]], mode: str
@@ -117,7 +118,7 @@ def test_the_best_saved_model_is_handed_back_whatever_became_of_its_trial(
             assert not alike or world.run.trial(found.trial) in alike
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(ANYTHING)
 def test_who_has_come_further_since_its_last_crash_is_not_given_up(
     happens: list[tuple[str, str, float | None, float]],
@@ -132,7 +133,7 @@ def test_who_has_come_further_since_its_last_crash_is_not_given_up(
             crashed[name] = max(crashed[name], trial.reports)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(st.lists(actions("report", "save", "wake", *OBSTACLES), max_size=60))
 def test_what_is_in_the_way_uses_up_no_trial_that_has_reported(
     happens: list[tuple[str, str, float | None, float]],
@@ -148,7 +149,7 @@ def test_what_is_in_the_way_uses_up_no_trial_that_has_reported(
         assert trial.phase is not TrialPhase.FAILED or len(trial.blocked_s) > blocked
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 @given(st.sampled_from(OBSTACLES), st.permutations(NAMES))
 def test_a_run_in_whose_way_something_always_is_ends_in_words(why: str, order: list[str]) -> None:
     world, said = Eventful(), []

@@ -73,13 +73,14 @@ class Drawn:
 def drawn(room: str, count: int, seed: int) -> list[Drawn]:
     """Draw so many different mistakes of a room: the same ones for the same code and seed."""
     random_numbers = random.Random(f"{room} {seed}")
-    sites = [
-        (path, place, old, new)
-        for path in _files_of(room)
-        for place, old, news in _sites(ast.parse(path.read_text(encoding="utf-8")))
-        for new in [random_numbers.choice(news)]
-    ]
+    sites = [(*site, random_numbers.choice(news)) for *site, news in _sites_of(room)]
     return [_made(*site) for site in random_numbers.sample(sites, min(count, len(sites)))]
+
+
+@cache
+def _sites_of(room: str) -> list[tuple[Path, str, ast.expr | ast.stmt, list[ast.AST]]]:
+    trees = ((path, ast.parse(path.read_text(encoding="utf-8"))) for path in _files_of(room))
+    return [(path, *site) for path, tree in trees for site in _sites(tree)]
 
 
 def _files_of(room: str) -> list[Path]:

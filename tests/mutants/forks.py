@@ -36,6 +36,7 @@ LOOK_S = 0.01
 
 def main() -> None:
     """Answer requests until there are no more."""
+    os.environ["SEERD_EXAMPLES"] = "100"
     for name in LIBRARIES.split():
         import_module(name)
     for line in sys.stdin:

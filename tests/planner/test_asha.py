@@ -28,6 +28,7 @@ from seerd.planner.model import (
 from seerd.planner.profile import BUNDLED, LINEAR
 from seerd.planner.ranking import metric_at
 from seerd.planner.rungs import Rung, rung_reports
+from tests.examples import few
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:
@@ -201,7 +202,7 @@ def test_only_the_best_of_a_rung_go_on(metrics: list[int | None], eta: int, mode
     n=st.none() | st.integers(1, 60),
     eta=st.sampled_from([2, 3, 4]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_whatever_happens(
     seed: int, gpus: int, p_min: int, per_instance: int, n: int | None, eta: int
 ) -> None:

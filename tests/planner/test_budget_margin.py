@@ -18,6 +18,7 @@ from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Polic
 from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
+from tests.examples import few
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)
@@ -96,7 +97,7 @@ def test_what_is_billed_fits_whatever_the_limits(
 
 
 @given(name=st.sampled_from(NAMES), minutes=st.floats(2, 120), gpu_minutes=st.floats(5, 900))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 def test_held_machines_that_take_no_time_are_planned_with_as_published(
     name: str, minutes: float, gpu_minutes: float
 ) -> None:

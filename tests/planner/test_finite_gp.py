@@ -24,6 +24,7 @@ from seerd.planner.gp_ucb import (
     from_configurations,
     upper_bounds,
 )
+from tests.examples import few
 
 
 def prior(size: int, seed: int = 0, noise: float = 0.01, rank: int | None = None) -> Prior:
@@ -49,7 +50,7 @@ def after(given: Prior, tried: list[int], results: list[float]) -> Posterior:
     return posterior
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 @given(st.integers(0, 1000), st.lists(st.integers(0, 7), min_size=1, max_size=20))
 def test_it_is_the_closed_form_also_where_a_candidate_is_tried_twice(
     seed: int, tried: list[int]

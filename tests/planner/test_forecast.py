@@ -27,6 +27,7 @@ from seerd.planner.forecast import (
 from seerd.planner.model import ClusterFacts, Group, Outline, Stage
 from seerd.planner.profile import BUNDLED, Z95, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.stages import Lanes, Rental, instances_for, lanes, rentals, share
+from tests.examples import few
 
 PER_INSTANCE = ClusterFacts("rented", 4, usd_per_gpu_h=3.6)
 PER_TRIAL = replace(PER_INSTANCE, billing="held")
@@ -262,7 +263,7 @@ work = st.lists(
 
 
 @given(work, profiles, st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_rented_is_no_less_than_held_and_the_same_seed_gives_the_same(
     stages: list[WorkStage], facts: Profile, seed: int
 ) -> None:
@@ -287,7 +288,7 @@ groups = st.lists(
     profiles,
     st.floats(0, 300),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_so_it_is_between_walls(
     rounds: list[tuple[float, tuple[Group, ...]]], facts: Profile, start_s: float
 ) -> None:

@@ -18,6 +18,7 @@ from seerd.planner.halving import SHA, sha_rungs
 from seerd.planner.hyperband import HYPERBAND, course, rungs_of
 from seerd.planner.model import Impossible, Limits, Outline, Policy, PolicyParams, View
 from seerd.planner.stages import halving_rungs, work_stages
+from tests.examples import few
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:
@@ -340,7 +341,7 @@ def test_a_trial_is_through_with_a_rung_also_if_its_reports_are_taken_back() -> 
     p_max=st.one_of(st.none(), st.integers(1, 9)),
     rng=st.integers(0, 2**32 - 1).map(random.Random),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
     which: Policy,
     gpus: int,
@@ -385,7 +386,7 @@ def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
 )
 @example(budget=1.999999999998181, deadline=1.0, most=None, p_min=1)
 @example(budget=1.999999999998181, deadline=0.5, most=None, p_min=1)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 def test_limits_are_kept_and_impossible_is_said_exactly_when_nothing_fits(
     budget: float, deadline: float, most: int | None, p_min: int
 ) -> None:

@@ -14,6 +14,7 @@ from seerd.planner.hypersched import HYPERSCHED, deal, worth_starting
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
 from seerd.planner.pace import NEWEST, MeasuredPace
 from seerd.planner.profile import BUNDLED, Scaling
+from tests.examples import few
 
 FLAT = Scaling(((1, 1.0), (2, 1.0)))
 
@@ -177,7 +178,7 @@ def test_a_trial_is_given_more_only_once_in_five_reports() -> None:
     n=st.none() | st.integers(1, 60),
     mode=st.sampled_from(["max", "min"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_whatever_happens(
     seed: int, gpus: int, p_min: int, p_max: int | None, per_instance: int, n: int | None, mode: str
 ) -> None:

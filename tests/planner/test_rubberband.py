@@ -27,6 +27,7 @@ from seerd.planner.rubberband import (
     tables,
 )
 from seerd.planner.stages import WorkStage, halving_rungs, work_stages
+from tests.examples import few
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=12.24 / 4)
 MOST_BEYOND = 1.1  # how much more than the best choice the one that is found may take
@@ -166,7 +167,7 @@ def tasks(draw: st.DrawFn) -> Task:
 
 
 @given(tasks())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=few(120), deadline=None)
 def test_hardly_any_choice_is_better_than_the_one_that_is_found(task: Task) -> None:
     warm = static(task)
     table = tables(task, warm)
@@ -180,7 +181,7 @@ def test_hardly_any_choice_is_better_than_the_one_that_is_found(task: Task) -> N
 
 
 @given(tasks())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_a_plan_keeps_its_limit_and_is_no_worse_than_a_static_one(task: Task) -> None:
     cluster, facts = task.terms.cluster, task.terms.profile
     assume(not task.minimise_time)

@@ -15,6 +15,7 @@ from seerd.planner.adapted import NOTE, TRAINING
 from seerd.planner.memory import Memory
 from seerd.planner.model import Outline, View
 from seerd.planner.policy import policy_of
+from tests.examples import few
 
 NAMES = ["seer+", "sha", "hyperband", "asha", "hypersched", "gp-ucb"]
 NAMES += ["bohb"] if find_spec("optuna") else []
@@ -30,7 +31,7 @@ def world(name: str, gpus: int, deadline_s: float, most: int, **params: object) 
     return World(asked, gpus, by_lr, unit_s=lambda *_: 20 / most, start_s=0.5, most=most)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 @given(
     st.sampled_from(NAMES),
     st.integers(1, 5),

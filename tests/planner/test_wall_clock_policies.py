@@ -18,6 +18,7 @@ from seerd.planner.baselines import E_GRID, GRID, RANDOM
 from seerd.planner.hyperband import E_HYPERBAND, rungs_of
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
+from tests.examples import few
 
 POLICIES = {"random": RANDOM, "grid": GRID, "e-grid": E_GRID, "e-hyperband": E_HYPERBAND}
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
@@ -231,7 +232,7 @@ def problems(draw: st.DrawFn, most_trials: float = 1e4) -> Problem:
 
 
 @given(problems())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=few(80), deadline=None)
 def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
     outline = policy_of(problem).outline()
     assume(isinstance(outline, Outline))
@@ -264,7 +265,7 @@ def least(problem: Problem) -> tuple[float, float, int]:
 
 
 @given(problems())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=few(80), deadline=None)
 def test_impossible_exactly_when_the_smallest_plan_does_not_fit(problem: Problem) -> None:
     limits, (time_s, gpu_s, gpus) = problem.limits, least(problem)
     assume(gpus <= problem.gpus_per_instance)
@@ -283,7 +284,7 @@ def test_impossible_exactly_when_the_smallest_plan_does_not_fit(problem: Problem
 
 
 @given(problems(most_trials=20.0))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=few(80), deadline=None)
 def test_the_minima_of_an_impossible_plan_are_enough(problem: Problem) -> None:
     found = policy_of(problem).outline()
     limits = problem.limits
@@ -306,7 +307,7 @@ def test_the_minima_of_an_impossible_plan_are_enough(problem: Problem) -> None:
 
 
 @given(problems(most_trials=60), st.integers(0, 2**32 - 1).map(random.Random))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=few(80), deadline=None)
 def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
     problem: Problem, rng: random.Random
 ) -> None:
@@ -332,7 +333,7 @@ def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
 
 
 @given(problems(most_trials=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 def test_whoever_is_out_was_worse_than_all_that_stay_in_its_bracket(problem: Problem) -> None:
     policy = policy_of(problem)
     outline = policy.outline()

@@ -29,7 +29,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import exactly
 from tests.recorded import recorded
 
-SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "100"))
+SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "50"))
 BOHB_SEEDS = max(4, SEEDS // 50)
 ALL_BUT_BOHB = sorted(POLICIES.keys() - {"bohb"})
 EXACT = 1e-6

@@ -18,6 +18,7 @@ from seerd.telling.explanation.as_json import fates, moment_json, timeline_json,
 from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page
 from seerd.telling.explanation.timeline import costs
 from tests.conftest import small_facts
+from tests.examples import few
 from tests.explanation.timelines import explanations_of, printed, replayed, timeline_of
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world
 
@@ -30,7 +31,7 @@ ENDS = {
 
 
 @example(4588, "seer")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**9), st.sampled_from(ALL_BUT_BOHB))
 def test_every_run_can_be_told(seed: int, policy: str) -> None:
     assert policy in POLICIES

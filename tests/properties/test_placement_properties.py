@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
+from tests.examples import few
 
 Case = tuple[list[Demand], dict[str, Assignment], list[PackingNode]]
 Home = tuple[str, ...]
 
-SMALL = settings(max_examples=120, deadline=None)
+SMALL = settings(max_examples=few(120), deadline=None)
 
 
 @st.composite

@@ -16,6 +16,7 @@ from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Probl
 from seerd.planner.seer import Schedule
 from seerd.planner.seer_capped import SEER, schedule
 from seerd.planner.space import Space
+from tests.examples import few
 
 
 @dataclass
@@ -48,7 +49,7 @@ def problems(draw: st.DrawFn, most_ratio: float = 1e5) -> Problem:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
     outline = Asked(SEER, problem).outline()
     if isinstance(outline, Impossible):
@@ -69,7 +70,7 @@ def test_time_budget_and_gpus_are_never_exceeded(problem: Problem) -> None:
 
 
 @given(problems(most_ratio=1e4))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=few(120), deadline=None)
 def test_r_star_is_the_largest_that_the_conditions_allow(problem: Problem) -> None:
     free = Problem(
         Limits(problem.limits.deadline_s, problem.limits.budget_gpu_s),
@@ -92,7 +93,7 @@ def test_r_star_is_the_largest_that_the_conditions_allow(problem: Problem) -> No
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 def test_respecting_max_gpus_only_ever_takes_rounds_away(problem: Problem) -> None:
     free = schedule(
         Problem(
@@ -108,7 +109,7 @@ def test_respecting_max_gpus_only_ever_takes_rounds_away(problem: Problem) -> No
 
 
 @given(problems(most_ratio=200), st.integers(0, 2**32 - 1).map(random.Random))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 def test_a_walk_never_leaves_the_outline(problem: Problem, rng: random.Random) -> None:
     policy = Asked(SEER, problem)
     outline = policy.outline()

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.agent.gpu_shares import Claim, fair_shares, water_level
+from tests.examples import few
 
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=few(200), deadline=None)
 WEIGHTS = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 7.0])
 
 
