@@ -145,8 +145,7 @@ def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
         ends_s.append(now_s)
         cost += 0.0 if terms.cluster.per_instance else option.held_gpu_s * terms.per_gpu_s
     if terms.cluster.per_instance:
-        for rental in rentals([option.instances for option in choice]):
-            lasts_s = ends_s[rental.last] + terms.release_s - begins_s[rental.first]
-            lasts_s = max(terms.cluster.minimum_s, lasts_s)
-            cost += rental.instances * lasts_s * terms.per_instance_s
+        for count, first, last in rentals([option.instances for option in choice]):
+            lasts_s = ends_s[last] + terms.release_s - begins_s[first]
+            cost += count * max(terms.cluster.minimum_s, lasts_s) * terms.per_instance_s
     return Figures(now_s, cost)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from seerd.planner.model import Group
 
@@ -35,8 +36,7 @@ class Lanes:
     turns: int  # trials in each lane, one after another
 
 
-@dataclass(frozen=True, slots=True)
-class Rental:
+class Rental(NamedTuple):
     """Instances that are rented and given back together."""
 
     instances: int
@@ -133,8 +133,9 @@ def rentals(instances: Sequence[int]) -> tuple[Rental, ...]:
     """List which instances are held from when to when, given how many each stage holds."""
     made: list[Rental] = []
     held: list[tuple[int, int]] = []
+    before = 0
     for number, count in enumerate([*instances, 0]):
-        surplus = sum(n for n, _ in held) - count
+        surplus, before = before - count, count
         while surplus > 0:
             youngest, first = held.pop()
             back = min(youngest, surplus)

@@ -9,7 +9,7 @@ import math
 import random
 import zipfile
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,7 +65,6 @@ class Curves:
     mode: Mode  # whether more or less of the metric is better
     # the recorded configurations, one per row; empty if the file has none
     configs: tuple[Config, ...] = ()
-    _rows: dict[int, tuple[list[float | None], list[float]]] = field(default_factory=dict)
 
     @property
     def epochs(self) -> int:
@@ -88,15 +87,16 @@ class Curves:
         `speed`: lambda(`gpus`), the recording's throughput relative to one GPU.
         """
         whole_s = float(np.median(self.seconds.sum(axis=1))) * speed
-        return replace(self, seconds=self.seconds * (full_curve_s / whole_s), _rows={})
+        return replace(self, seconds=self.seconds * (full_curve_s / whole_s))
 
     def at(self, config: Config, epoch: int) -> float | None:
         """Return the metric of report `epoch` (from 1); None if it is not finite."""
-        return self._row(config)[0][min(epoch, self.epochs) - 1]
+        metric = self._of(self.metric, config, epoch)
+        return metric if math.isfinite(metric) else None
 
     def unit_s(self, config: Config, epoch: int) -> float:
         """Return the seconds from report `epoch - 1` to report `epoch` on `gpus` GPUs."""
-        return self._row(config)[1][min(epoch, self.epochs) - 1]
+        return self._of(self.seconds, config, epoch)
 
     def unit_s_on(self, scaling: Scaling, config: Config, epoch: int, gpus: int) -> float:
         """Return the same on `gpus` GPUs: times lambda(`self.gpus`) / lambda(`gpus`)."""
@@ -119,15 +119,8 @@ class Curves:
                     dimensions.append(replace(parameter, when=(condition,)))
         return Space(tuple(dimensions), table)
 
-    def _row(self, config: Config) -> tuple[list[float | None], list[float]]:
-        index = int(cast("int", config[CURVE]))
-        row = self._rows.get(index)
-        if row is None:
-            metric: list[float | None] = [
-                float(m) if math.isfinite(m) else None for m in self.metric[index]
-            ]
-            row = self._rows[index] = metric, self.seconds[index].tolist()
-        return row
+    def _of(self, values: Floats, config: Config, epoch: int) -> float:
+        return float(values[int(cast("int", config[CURVE])), min(epoch, self.epochs) - 1])
 
 
 def load_curves(path: Path) -> Curves:
