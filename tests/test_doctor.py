@@ -216,7 +216,7 @@ def test_a_missing_permission_is_named_as_iam_has_it(
     found = [finding for finding in findings if finding.missing]
     named = {NAMED.get(action, action) for action in actions}
     assert {action for finding in found for action in finding.missing} == named
-    assert {finding.level for finding in found} == {level}
+    assert {finding.level for finding in found if finding.check != "quota"} <= {level}
     assert exit_code(findings) == (5 if level == "problem" else 0)
     assert set(findings_json(findings)["missing"]) == named
     assert of(findings, "seerd").level == "ok"

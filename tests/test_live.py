@@ -162,8 +162,8 @@ def test_a_comparison_is_told_only_while_it_is_what_decided(facts: MakeFacts) ->
 
 def test_why_can_be_read_at_eighty_columns(rungs: Board) -> None:
     text = "\n".join(drawn(rungs, size=(80, 24)))
-    assert "2nd of 4 at rep 4" in text
-    assert "promoted, to rep 16" in text or "promoted, to rep 4" in text
+    assert "2nd of 4 at report 4" in text
+    assert "promoted, to report 16" in text or "promoted, to report 4" in text
 
 
 def test_hyperparameters_that_vary_come_first(rungs: Board) -> None:

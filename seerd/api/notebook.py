@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,12 +22,13 @@ from seerd.shell.home import RunFolder
 from seerd.telling.diagnosis import diagnose
 from seerd.telling.explanation.sentences import ending
 from seerd.telling.harmless import config_text, harmless, printable, value_text
+from seerd.telling.live.board import gauges_of
 from seerd.telling.outcomes import outcome_text, outcomes
 from seerd.telling.page import charts, tables
 from seerd.telling.page.drawing import Frame, on_paper, svg, write
-from seerd.telling.page.run_page import ReadRun
+from seerd.telling.page.run_page import TEXT, ReadRun, html_row, html_table
 from seerd.telling.run_json import best
-from seerd.units import count, format_duration, format_gpu_time, format_money
+from seerd.units import count
 
 Axis = Literal["time", "reports", "gpu_time"]
 WIDTH = 860
@@ -125,9 +125,15 @@ def shown(read: ReadRun, now_s: float | None = None) -> str:
     if not models:
         over = state.phase is RunPhase.OVER
         models = [_text(diagnose(state).text) if over else "No model has been saved yet."]
+    now_s = state.now if state.phase is RunPhase.OVER else max(now_s or 0.0, state.now)
+    bars = "".join(
+        f'<span>{gauge.name}</span><div class="bar">'
+        f'<i style="width:{min(1.0, gauge.used):.1%}"></i></div><span>{escape(gauge.text)}</span>'
+        for gauge in gauges_of(state, now_s)
+    )
     parts = [
         f"<p><b>{_text(state.facts.run)}</b>: {_text(ending(state) or read.status)}</p>",
-        _bars(state, state.now if state.phase is RunPhase.OVER else max(now_s or 0.0, state.now)),
+        f'<div class="bars">{bars}</div>',
         f"<p>{'<br>'.join(models)}</p>",
         _table(state),
     ]
@@ -139,26 +145,6 @@ def shown(read: ReadRun, now_s: float | None = None) -> str:
     return f'<div class="seerd"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
-def _bars(state: State, now_s: float) -> str:
-    limits, ledger = state.facts.problem.limits, state.ledger
-    spent_gpu_s = ledger.spent_gpu_s(now_s)
-    bars = [
-        _bar("time", round(now_s), limits.deadline_s, format_duration),
-        _bar("GPU time", spent_gpu_s, limits.budget_gpu_s, format_gpu_time),
-    ]
-    if limits.cost_usd is not None and ledger.usd_per_gpu_h:
-        bars.append(_bar("money", ledger.usd(spent_gpu_s), limits.cost_usd, format_money))
-    return f'<div class="bars">{"".join(bars)}</div>'
-
-
-def _bar(name: str, spent: float, limit: float, text: Callable[[float], str]) -> str:
-    share = min(1.0, spent / limit) if limit else 0.0
-    return (
-        f'<span>{name}</span><div class="bar"><i style="width:{share:.1%}"></i></div>'
-        f"<span>{escape(text(spent))} of {escape(text(limit))}</span>"
-    )
-
-
 def _table(state: State) -> str:
     ordered = tables.ranked(state)
     if not ordered:
@@ -166,10 +152,7 @@ def _table(state: State) -> str:
     metrics = names_of(state)[:MOST_METRICS]
     parameters = [parameter.name for parameter in tables.varied(state)][:MOST_PARAMETERS]
     heads = ["trial", *metrics, "best saved", "reports", "GPUs", "state", *parameters]
-    left = {0, len(metrics) + 4}
-    became = outcomes(state)
-    head = "".join(_cell(name, "th", left=place in left) for place, name in enumerate(heads))
-    body = ""
+    became, rows = outcomes(state), []
     for ranked in ordered[:MOST_ROWS]:
         trial, own = ranked.trial, state.facts.goal_of(ranked.trial.id).metric
         values = [
@@ -185,17 +168,10 @@ def _table(state: State) -> str:
             outcome_text(state, trial, became[trial.id]),
             *("" if value is None else value_text(value) for value in chosen_values),
         ]
-        row = "".join(_cell(text, left=place in left) for place, text in enumerate(cells))
-        body += f"<tr>{row}</tr>"
+        rows.append(html_row(cells))
     more = len(ordered) - MOST_ROWS
     rest = f'<p class="soft">and {more} more: .trials() has all</p>' if more > 0 else ""
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="scroll">{table}</div>{rest}'
-
-
-def _cell(text: str, tag: str = "td", *, left: bool = False) -> str:
-    kind = ' class="text"' if left else ""
-    return f"<{tag}{kind}>{_text(text)}</{tag}>"
+    return html_table(map(_text, heads), rows, TEXT) + rest
 
 
 def _text(text: str) -> str:

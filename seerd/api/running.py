@@ -123,7 +123,6 @@ async def run_async(spec: SpecLike, *, show: bool = True, **arguments: Any) -> R
 
 
 def _work_of(spec: SpecLike, **arguments: Any) -> Worker:
-    """Return the thread of a run that these arguments of `run` ask for."""
     home, show, more = (arguments.pop(name) for name in ("home", "show", "set"))
     minimize, ideal = arguments.pop("minimize"), arguments.pop("ideal")
     origin, where = time.time(), home_of(home)

@@ -228,7 +228,17 @@ SETUP = {
 def explained(error: Exception, doing: str) -> AwsError:
     """Return the reason of a failed call in plain words; `doing`: "launching an instance"."""
     if isinstance(error, boto.ClientError):
-        return _answered(error, doing)
+        answer = error.response.get("Error", {})
+        code, message = str(answer.get("Code", "")), str(answer.get("Message", "")).strip()
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        kind = kind_of(code, status)
+        text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
+        # EC2 appends an encoded blob to a denied call: hundreds of characters for machines.
+        told = message.partition("Encoded authorization failure message")[0].strip()[:500]
+        for (its_code, words), its_kind, its_text in MEANT:
+            if its_code == code and words in message:
+                kind, text = its_kind, its_text
+        return AwsError(f"{doing}: {text} ({code}: {told})", kind, code, told, status)
     name = type(error).__name__
     why = (str(error).strip().splitlines() or [name])[0][:300]
     for setup, (kind, text) in SETUP.items():
@@ -252,17 +262,3 @@ def kind_of(code: str, status: int) -> ErrorKind:
     if status in {429, 503}:
         return ErrorKind.THROTTLED if status == 429 else ErrorKind.UNCLEAR
     return ErrorKind.UNCLEAR if status >= 500 else ErrorKind.UNKNOWN
-
-
-def _answered(error: boto.ClientError, doing: str) -> AwsError:
-    answer = error.response.get("Error", {})
-    code, message = str(answer.get("Code", "")), str(answer.get("Message", "")).strip()
-    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    kind = kind_of(code, status)
-    text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
-    # EC2 appends an encoded blob to a denied call: hundreds of characters for machines.
-    said = message.partition("Encoded authorization failure message")[0].strip()[:500]
-    for (its_code, words), its_kind, its_text in MEANT:
-        if its_code == code and words in message:
-            kind, text = its_kind, its_text
-    return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said, status)

@@ -62,10 +62,7 @@ async def resolve(cloud: Cloud, named: str) -> Image:
             f"there is no image {named} in {cloud.region}; check `cluster.image` and "
             "`cluster.region`"
         )
-    return _image(answer["Images"][0])
-
-
-def _image(row: dict[str, Any]) -> Image:
+    row = answer["Images"][0]
     image, state = row["ImageId"], row.get("State", "available")
     if state != "available":
         raise _wrong(f"the image {image} is {state}; check `cluster.image`")

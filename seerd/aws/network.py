@@ -25,14 +25,9 @@ class Rule:
     groups: tuple[str, ...]  # security groups whose members it may come from
     lists: tuple[str, ...] = ()  # prefix lists that it may come from
 
-    @property
-    def everything(self) -> bool:
-        """Whether the rule covers all traffic."""
-        return self.protocol == "-1"
-
     def takes_tcp(self, port: int) -> bool:
         """Return whether the rule covers TCP to this port."""
-        if self.everything:
+        if self.protocol == "-1":
             return True
         inside = self.first is None or self.last is None or self.first <= port <= self.last
         return self.protocol in {"tcp", "6"} and inside

@@ -43,8 +43,12 @@ class Needs:
 
 def policy(needs: Needs) -> dict[str, Any]:
     """Return the policy document."""
+    described = "Images InstanceTypeOfferings InstanceTypes Instances SecurityGroups"
+    described += " Subnets Volumes" + (" SpotPriceHistory" if needs.spot else "")
+    reads = [f"ec2:Describe{what}" for what in described.split()]
+    reads += ["pricing:GetProducts", "servicequotas:GetServiceQuota", "sts:GetCallerIdentity"]
     statements = [
-        _looking(needs),
+        _allow("Look", reads, "*"),
         *_image(needs),
         *_launching(needs),
         *_ending(needs),
@@ -73,14 +77,6 @@ def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
         _allow("NarrowSessions", ["sts:GetFederationToken"], user),
     ]
     return document
-
-
-def _looking(needs: Needs) -> Statement:
-    described = "Images InstanceTypeOfferings InstanceTypes Instances SecurityGroups"
-    described += " Subnets Volumes" + (" SpotPriceHistory" if needs.spot else "")
-    reads = [f"ec2:Describe{what}" for what in described.split()]
-    reads += ["pricing:GetProducts", "servicequotas:GetServiceQuota", "sts:GetCallerIdentity"]
-    return _allow("Look", reads, "*")
 
 
 def _image(needs: Needs) -> list[Statement]:

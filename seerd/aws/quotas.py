@@ -90,15 +90,11 @@ async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota
             ServiceCode="ec2",
             QuotaCode=code,
         )
+        used = await _used(cloud, code, market)
     except AwsError as error:
         text = f"the {called} could not be read, so it was not checked: {error}"
         return Quota(None, text, error=error)
-    try:
-        used = await _used(cloud, code, market)
-    except AwsError:
-        used, in_use = 0, " (what of it is in use could not be read)"
-    else:
-        in_use = f", of which {used} are in use" if used else ""
+    in_use = f", of which {used} are in use" if used else ""
     vcpus, needed = int(answer["Quota"]["Value"]), peak * kind.vcpus
     free = max(0, vcpus - used)
     allowed = free // kind.vcpus

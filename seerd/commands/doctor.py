@@ -163,13 +163,11 @@ def machines(options: SpecOptions | None, *, json: bool) -> None:
 
 
 def _use_row(use: GpuUse) -> Json:
-    if use.report is not None:
-        try:
-            now = float(use.report["now"])
-            for row in [*use.report["gpus"], *use.report["runs"]]:
-                since = row.pop("since")
-                row["for_s"] = None if since is None else round(max(0.0, now - float(since)), 3)
-        except (KeyError, TypeError, ValueError) as error:
-            return _use_row(GpuUse(use.machine, why=str(error)))
-    report = use.report or {"gpus": [], "runs": []}
-    return {"machine": use.machine, "gpus": report["gpus"], "runs": report["runs"], "why": use.why}
+    report, why = use.report or {"gpus": [], "runs": []}, use.why
+    try:
+        for row in [*report["gpus"], *report["runs"]]:
+            now, since = float(report["now"]), row.pop("since")
+            row["for_s"] = None if since is None else round(max(0.0, now - float(since)), 3)
+    except (KeyError, TypeError, ValueError) as error:
+        report, why = {"gpus": [], "runs": []}, str(error)
+    return {"machine": use.machine, "gpus": report["gpus"], "runs": report["runs"], "why": why}

@@ -32,7 +32,7 @@ def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
     shown = newest_last(paths if trial is not None else newest_attempts(paths, folder), folder)
     growing = {path: Growing(path, path.stat().st_size) for path in paths}
     for path in shown:
-        print(_heading(path))
+        print(f"==> {printable(str(path))} <==")
         sys.stdout.writelines(lines(path) if wanted.whole else tail(path, wanted.lines))
     if wanted.follow:
         signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
@@ -62,14 +62,10 @@ def _follow(
             added = growing.setdefault(path, Growing(path)).added(whole=not over)
             if added:
                 if [path] != last:
-                    print(_heading(path))
+                    print(f"==> {printable(str(path))} <==")
                 sys.stdout.write(added)
                 last = [path]
         sys.stdout.flush()
         if over:
             return
         time.sleep(POLL_S)
-
-
-def _heading(path: Path) -> str:
-    return f"==> {printable(str(path))} <=="

@@ -4,7 +4,6 @@ depends only on its setting, problem and seed, so the answer is the same on any 
 
 from __future__ import annotations
 
-import difflib
 import math
 import multiprocessing
 import os
@@ -221,11 +220,7 @@ def _policies(policies: str | None) -> Sequence[str]:
     names = list(dict.fromkeys(name.strip() for name in policies.split(",")))
     for name in names:
         if name not in POLICIES:
-            near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise UsageError(
-                f"--policies: there is no {name!r}{hint}; there are {', '.join(POLICIES)}"
-            )
+            raise UsageError(f"--policies: there is no {name!r}; there are {', '.join(POLICIES)}")
     return names
 
 

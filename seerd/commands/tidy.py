@@ -20,7 +20,6 @@ from seerd.commands.common import tell
 from seerd.commands.options import Consent
 from seerd.commands.sweep import QUIET_S
 from seerd.core.lifecycle import RunPhase
-from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
 from seerd.runs import reading, wiring
 from seerd.runs.runs import can_go_on, lacks_its_model
@@ -78,8 +77,9 @@ def gc(home: Home, older_than_s: float, consent: Consent) -> None:
                 state, origin = reading.read_with_origin(folder)
             except JournalError:
                 continue
+            is_over = state.phase is RunPhase.OVER and not lacks_its_model(state)
             is_new = time.time() - origin - state.now < older_than_s
-            if not _cannot_go_on(state) or is_new or unstored(folder, state):
+            if not is_over or can_go_on(state) or is_new or unstored(folder, state):
                 continue
             outside, stays = _store_elsewhere(folder)
             paths = (folder.store, folder.instances, *outside)
@@ -87,10 +87,6 @@ def gc(home: Home, older_than_s: float, consent: Consent) -> None:
             if size := size_of(paths):
                 freed.append(Freed(folder, paths, size, stays))
     _remove(freed, "remove checkpoints and logs of {}", consent)
-
-
-def _cannot_go_on(state: State) -> bool:
-    return state.phase is RunPhase.OVER and not lacks_its_model(state) and not can_go_on(state)
 
 
 def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:

@@ -99,20 +99,20 @@ def main() -> None:
         return  # the run's process was gone at once
     target = json.loads(line)
     over = threading.Event()
-    threading.Thread(target=_wait_for_the_end, args=(over, target["end_s"]), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        over.set()
+        time.sleep(target["end_s"])
+        os._exit(1)
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     os.nice(10)
     with alone(folder, target["kind"], target["where"], wait=True):
         failed = follow(Following(folder, target["kind"], target["where"]), over)
     sys.stdout.flush()
     # Libraries have threads that would wait for servers.
     os._exit(1 if failed else 0)
-
-
-def _wait_for_the_end(over: threading.Event, end_s: float) -> None:
-    sys.stdin.read()
-    over.set()
-    time.sleep(end_s)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,6 @@ class ToOptuna(Tracker):
 
 
 def _distribution(parameter: Parameter) -> Any:
-    """Return the range, or the choices, in which Optuna plots the values."""
     from optuna import distributions as d
 
     if parameter.choices:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
-from seerd.core.state import State, Trial
+from seerd.core.state import State
 from seerd.planner.space import Config
 from seerd.telling.explanation.as_json import fates
 from seerd.telling.explanation.timeline import RunHistory
@@ -84,10 +84,17 @@ def tracked(run: RunHistory) -> list[Tracked]:
     trials = []
     for name, attempts in run.timeline.attempts.by_trial().items():
         trial, ended_s = state.trials[name], attempts[-1].ended_s
-        became = (words[name].word, whys[name][1], _became(state, trial))
+        best = best_value(state, trial)
+        kind: Became = "failed" if best is None else "complete"
+        if trial.phase is TrialPhase.FAILED:
+            kind = "failed"
+        elif trial.phase is TrialPhase.ELIMINATED:
+            kind = "pruned"
+        elif trial.phase is not TrialPhase.FINISHED and not is_over(state):
+            kind = "live"
+        became = (words[name].word, whys[name][1], kind)
         started = run.began + attempts[0].started.at_s
         ended = None if ended_s is None else run.began + ended_s
-        best = best_value(state, trial)
         trials.append(Tracked(name, trial.config, *became, started, ended, best, trial.reports))
     return trials
 
@@ -105,13 +112,3 @@ def values_of(run: RunHistory, trial: str, after: int = -1) -> Iterator[Values]:
 def is_over(state: State) -> bool:
     """Return whether the run is over for good."""
     return state.phase is RunPhase.OVER and state.end.status != "interrupted"
-
-
-def _became(state: State, trial: Trial) -> Became:
-    if trial.phase is TrialPhase.FAILED:
-        return "failed"
-    if trial.phase is TrialPhase.ELIMINATED:
-        return "pruned"
-    if trial.phase is not TrialPhase.FINISHED and not is_over(state):
-        return "live"
-    return "failed" if best_value(state, trial) is None else "complete"

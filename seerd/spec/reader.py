@@ -284,16 +284,13 @@ class Reader:
                     )
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 
-    def _path(self, document: dict[str, Any], key: str) -> list[str]:
-        """Split the path of a key; the name of a hyperparameter may have points of its own."""
-        space = document.get("space")
-        for name in sorted(space, key=len, reverse=True) if isinstance(space, dict) else ():
-            if "." in name and f"{key}.".startswith(f"space.{name}."):
-                return ["space", name, *key.removeprefix(f"space.{name}").split(".")[1:]]
-        return key.split(".")
-
     def _override(self, document: dict[str, Any], key: str, value: Any) -> None:
-        *tables, last = self._path(document, key)
+        path, space = key.split("."), document.get("space")
+        # The name of a hyperparameter may have points of its own.
+        for name in sorted(space, key=len) if isinstance(space, dict) else ():
+            if "." in name and f"{key}.".startswith(f"space.{name}."):
+                path = ["space", name, *key.removeprefix(f"space.{name}").split(".")[1:]]
+        *tables, last = path
         inside = document
         for part in tables:
             inside = inside.setdefault(part, {})

@@ -6,11 +6,9 @@ A trial that the user names never becomes part of a path.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from seerd.errors import UsageError
 from seerd.planner.trial_ids import same_trial
@@ -28,20 +26,10 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
         for path in folder.instances.glob("*/trials/*")
         if trial is None or same_trial(path.name, trial)
     ]
-    if not trials:
-        setup: Any = None
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            setup = json.loads(folder.setup.read_bytes())
-        if isinstance(setup, dict) and (setup.get("hosts") or setup.get("ec2")):
-            raise UsageError(
-                f"{folder.run} has no logs here: what its trials print on other machines is "
-                "brought every half minute and when an attempt ends. On one that is still there "
-                f"it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
-            )
     if trial is not None and not trials:
         names = sorted({path.name for path in folder.instances.glob("*/trials/*")}) or ["none"]
         raise UsageError(
-            f"{folder.run} has no logs of {trial!r}; trials with logs: {', '.join(names)}"
+            f"{folder.run} has no logs of {trial!r} here; trials with logs: {', '.join(names)}"
         )
     # `os.walk` passes over folders that an agent removes meanwhile, at which `rglob` raises.
     logs = (

@@ -87,7 +87,26 @@ def shared(state: State, now_s: float) -> Json:
     for job in jobs:
         by_owner.setdefault(job.facts.owner, []).append(job)
     return {
-        "jobs": [job_row(state, job) for job in jobs],
+        "jobs": [
+            {
+                "job": job.facts.id,
+                "owner": job.facts.owner,
+                "weight": job.planned.weight,
+                "policy": job.planned.problem.params.name,
+                "over": own.over is not None,
+                "why": own.over,
+                "detail": own.detail,
+                "metric": job.facts.metric,
+                "mode": job.facts.mode,
+                "target": job.facts.target,
+                "best": None if job.best is None else _model(state, job.best),
+                "gpus": own.gpus,
+                **_billed(state, job.gpu_s),
+                "trials": job.trials,
+            }
+            for job in jobs
+            for own in [state.jobs[job.facts.id]]
+        ],
         "owners": [
             {
                 "owner": owner,
@@ -98,27 +117,6 @@ def shared(state: State, now_s: float) -> Json:
             for owner, own in by_owner.items()
         ],
         "shared": _billed(state, bill_of(state, now_s).shared),
-    }
-
-
-def job_row(state: State, job: ShownJob) -> Json:
-    """Make the row of one of the jobs that share the run."""
-    own = state.jobs[job.facts.id]
-    return {
-        "job": job.facts.id,
-        "owner": job.facts.owner,
-        "weight": job.planned.weight,
-        "policy": job.planned.problem.params.name,
-        "over": own.over is not None,
-        "why": own.over,
-        "detail": own.detail,
-        "metric": job.facts.metric,
-        "mode": job.facts.mode,
-        "target": job.facts.target,
-        "best": None if job.best is None else _model(state, job.best),
-        "gpus": own.gpus,
-        **_billed(state, job.gpu_s),
-        "trials": job.trials,
     }
 
 

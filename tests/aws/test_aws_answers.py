@@ -403,7 +403,7 @@ def test_security_groups_are_read_with_all_of_their_rules() -> None:
         SecurityGroup("sg-1", "mine", "vpc-1", (ssh, everything)),
         SecurityGroup("sg-3", "", "", ()),
     ]
-    assert (ssh.everything, everything.everything) == (False, True)
+    assert (ssh.protocol, everything.protocol) == ("tcp", "-1")
     assert [port for port in range(20, 26) if ssh.takes_tcp(port)] == [22, 23]
     assert everything.takes_tcp(1)
     assert Rule("6", None, None, (), ()).takes_tcp(1)
@@ -710,8 +710,7 @@ def test_a_quota_that_cannot_be_read_stops_nothing() -> None:
     assert script.times[-2] <= 10.0 < script.times[-1]
     cloud, script = cloud_of(get_service_quota=quota(64), describe_instances=BUSY)
     got, _ = played(quotas.check(cloud, P3, "on-demand", 2))
-    assert (got.enough, got.instances, got.free) == (True, 2, 64)
-    assert "(what of it is in use could not be read)" in got.text
+    assert (got.enough, got.instances) == (None, None)
     assert script.times[-2] <= 10.0 < script.times[-1]
 
 

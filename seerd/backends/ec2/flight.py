@@ -97,7 +97,7 @@ class Flight:
         self._token = token
         self._orphan_timeout_s = orphan_timeout_s
         self._begun = _now()
-        self._entry: RegisterEntry | None = None
+        self.entry: RegisterEntry | None = None  # its instance; None: it is still unknown
         self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
         self._first_asked: float | None = None
@@ -105,11 +105,6 @@ class Flight:
         self.abandoned = False
         # whether it is giving back already; cancelling the task now would leave that undone
         self.undoing = False
-
-    @property
-    def searching(self) -> bool:
-        """Whether its instance is still unknown."""
-        return self._entry is None
 
     async def fly(self) -> Launched:
         """Return the ready instance. Raises `LaunchError` after giving back everything."""
@@ -139,7 +134,7 @@ class Flight:
 
     async def _launch(self) -> Launched:
         settings = self._context.settings
-        self._entry = entry = await self._taken_up() or await self._asked()
+        self.entry = entry = await self._taken_up() or await self._asked()
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
         public = settings.address == "public"
@@ -326,5 +321,4 @@ def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -
 
 
 def _now() -> float:
-    """Return the time by a clock that nobody sets, seconds."""
     return asyncio.get_running_loop().time()

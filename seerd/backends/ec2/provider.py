@@ -194,7 +194,7 @@ class Ec2Provider(Provider):
     def _busy(self, token: str) -> bool:
         """Return whether an unknown instance with this token may be one that is awaited."""
         flight = self._flights.get(token)
-        return token in self._awaited or (flight is not None and flight[0].searching)
+        return token in self._awaited or (flight is not None and flight[0].entry is None)
 
     def _give_up(self, token: str) -> asyncio.Task[Launched]:
         """Make a launch give back what it has, unless it does so already; return its task."""

@@ -23,7 +23,7 @@ from seerd.backends.examining import Case, Finding, Level, store_findings
 from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.hosts.provider import SshHost, hosts_of
 from seerd.backends.ssh.connecting import UnreachableError, open_connection
-from seerd.backends.ssh.pushing import Bundle, PackedBundle, RemoteTask, pack, run_remote_task
+from seerd.backends.ssh.pushing import Bundle, PackedBundle, pack, run_remote_task
 from seerd.backends.ssh.remote import AT_ONCE
 from seerd.errors import SeerdError
 from seerd.stores.by_address import by_address
@@ -156,14 +156,13 @@ def _of_torch(host: SshHost, answer: dict[str, Any], python: str) -> list[str]:
 async def gpu_use_of(hosts: Sequence[SshHost]) -> list[GpuUse]:
     """Ask every host which runs have its GPUs. One that cannot be asked has the reason."""
     packed = await asyncio.to_thread(_packed)
-
     few = asyncio.Semaphore(AT_ONCE)
 
     async def ask(host: SshHost) -> GpuUse:
         try:
-            task = RemoteTask("gpus", "none", PYTHON, {})
             async with _connected(host, few) as connection:
-                return GpuUse(host.name, await run_remote_task(connection, task, packed))
+                use = await run_remote_task(connection, "gpus", "none", PYTHON, packed, {})
+                return GpuUse(host.name, use)
         except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
             return GpuUse(host.name, why=str(error))
 

@@ -39,8 +39,6 @@ class SshHost(Host):
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a host is used for."""
-
     instance: str  # the instance on it
     token: str  # of the launch that took the host; empty if an earlier daemon launched it
     since: float | None  # when it was taken, seconds since 1970; None if that is unknown
@@ -142,7 +140,14 @@ class HostsProvider(Provider):
         return span
 
     async def leftovers(self) -> Leftovers:
-        left = await asyncio.gather(*map(self._left, self._hosts))
+        async def left_on(name: str) -> list[str]:
+            try:
+                return await self._remote.left(self._hosts[name].machine, patience_s=0.0)
+            except ProviderError as error:
+                began = name in self._uses and self._uses[name].began
+                return [f"{name}: cannot be asked what runs there: {error}"] if began else []
+
+        left = await asyncio.gather(*map(left_on, self._hosts))
         return Leftovers([line for lines in left for line in lines])
 
     async def close(self) -> None:
@@ -206,14 +211,6 @@ class HostsProvider(Provider):
         except ProviderError as error:
             self._rest(name, str(error))
         self._uses.pop(name, None)
-
-    async def _left(self, name: str) -> list[str]:
-        try:
-            return await self._remote.left(self._hosts[name].machine, patience_s=0.0)
-        except ProviderError as error:
-            use = self._uses.get(name)
-            began = use is not None and use.began
-            return [f"{name}: cannot be asked what runs there: {error}"] if began else []
 
     def _host(self, instance: str) -> SshHost:
         for name, use in self._uses.items():

@@ -194,7 +194,6 @@ def _short(folder: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> bool:
-    """Return whether an agent lives in this folder."""
     return is_locked(folder / "agent.lock")
 
 

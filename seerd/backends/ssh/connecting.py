@@ -181,11 +181,7 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
         return UnreachableError(f"its name cannot be resolved: {error.strerror}", final=True)
     if isinstance(error, FileNotFoundError | PermissionError):
         return UnreachableError(f"{error.filename} cannot be read: {error.strerror}", final=True)
-    text = str(error)
-    no_route = "unreachable" in text.lower() or "no route" in text.lower()
-    return UnreachableError(
-        f"no route to it: {error}" if no_route else f"disconnected: {text or type(error).__name__}"
-    )
+    return UnreachableError(f"disconnected: {error or type(error).__name__}")
 
 
 def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:

@@ -72,23 +72,17 @@ def pack(bundle: Bundle) -> PackedBundle:
     return PackedBundle(program, program_sha256, manifest, manifest_sha256, files)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteTask:
-    """What to do on a machine."""
-
-    do: str  # name of the task in `agent/remote_tasks.py`
-    run: str  # the run's id
-    python: str  # interpreter there
-    details: dict[str, Any]  # the task's other arguments
-
-
 async def run_remote_task(
     connection: asyncssh.SSHClientConnection,
-    task: RemoteTask,
+    do: str,
+    run: str,
+    python: str,
     packed: PackedBundle,
+    details: dict[str, Any],
     sending: Callable[[int], None] = lambda _: None,
 ) -> Any:
-    """Run the task there and return its result. `sending` gets the bytes of source files that are
+    """Run a task of `agent/remote_tasks.py` there, of this run with this interpreter, and return
+    its result. `details`: its other arguments. `sending` gets the bytes of source files that are
     sent now, and 0 when they have been. Raises `ProviderError` if the task failed,
     `UnreachableError` if the machine cannot be used.
     """
@@ -97,15 +91,15 @@ async def run_remote_task(
     # comes on standard input: everybody on the machine could read a command line, and shells differ
     # in their quoting.
     code = f"import sys;exec(sys.stdin.buffer.read({len(program)}))"
-    command = f"{shlex.quote(task.python)} -I -S -c '{code}'"
-    about = {"do": task.do, "run": task.run, "zip": packed.zip_sha256, "size": len(packed.zip)}
-    about |= task.details
+    command = f"{shlex.quote(python)} -I -S -c '{code}'"
+    about = {"do": do, "run": run, "zip": packed.zip_sha256, "size": len(packed.zip)}
+    about |= details
     try:
         async with connection.create_process(command, encoding=None) as process:
             # A machine that still boots may have ended the command by now; it has printed why.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(program + json.dumps(about).encode() + b"\n")
-            return await _serve(process, packed, task.python, sending)
+            return await _serve(process, packed, python, sending)
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
 

@@ -23,7 +23,6 @@ from seerd.backends.ssh.connecting import RemoteMachine, UnreachableError, open_
 from seerd.backends.ssh.pushing import (
     Bundle,
     PackedBundle,
-    RemoteTask,
     pack,
     run_remote_task,
 )
@@ -74,8 +73,6 @@ class AgentOptions:
 
 @dataclass(slots=True)
 class _Link:
-    """The state of one machine."""
-
     # held while a task runs there, or a connection to its agent is made
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: asyncssh.SSHClientConnection | None = None  # the SSH connection; None: none
@@ -237,9 +234,11 @@ class Remote:
         link = self._links.get(machine.name)
         if link is None or link.connection is None or not link.is_open():
             return None
-        task = RemoteTask("printed", self._options.run, self._options.python, {"after": after})
+        run, python, packed = self._options.run, self._options.python, await self._packed()
         try:
-            answer = await run_remote_task(link.connection, task, await self._packed())
+            answer = await run_remote_task(
+                link.connection, "printed", run, python, packed, {"after": after}
+            )
             logs = await asyncio.to_thread(_unpacked, answer["logs"])
             return Printed(machine.name, logs, float(answer["until"]), bool(answer["more"]))
         except UnreachableError:
@@ -319,7 +318,7 @@ class Remote:
             "usual_shape": self._options.shape(None, None),
             **more,
         }
-        task = RemoteTask(do, self._options.run, self._options.python, details)
+        run, python = self._options.run, self._options.python
 
         def sending(size: int) -> None:
             link.sending = size
@@ -330,7 +329,9 @@ class Remote:
                     link.connection, link.socket = None, None
                     link.connection = await self.open(machine)
                 try:
-                    return await run_remote_task(link.connection, task, packed, sending)
+                    return await run_remote_task(
+                        link.connection, do, run, python, packed, details, sending
+                    )
                 except ProviderError as error:
                     raise ProviderError(f"{machine}: {error}") from error
                 finally:

@@ -44,10 +44,10 @@ from seerd.commands.canary.report import (
     write_report,
 )
 from seerd.commands.canary.terminals import SESSION
-from seerd.commands.common import tell
+from seerd.commands.common import tell, writing
 from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.commands.options import SpecOptions
-from seerd.errors import CloudError, UsageError
+from seerd.errors import UsageError
 from seerd.planning import cloud_times
 from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
@@ -133,15 +133,10 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
     kind.check(spec)
     cluster: Ec2Keys = kind.keys
     for folder in (home.path / "clouds", home.path / "canaries"):
-        try:
+        with writing(f"nothing was started: {folder}, where what is found out will be kept,"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as probe:
                 probe.write(b"{}")
-        except OSError as error:
-            raise UsageError(
-                f"nothing was started: {folder}, where what is found out will be kept, cannot be "
-                f"written: {error.strerror}"
-            ) from error
     async with Cloud(cluster.region) as cloud:
         who = await introduce(cloud)
         if who.error is not None:
@@ -174,13 +169,7 @@ async def _rental(
     cloud: Cloud, kind: str, count: int, longest_s: float, image: Image
 ) -> CanaryRental:
     """Look up the price. Raises `CloudError` if AWS does not tell it: then there is no cap."""
-    try:
-        price = await prices.on_demand(cloud, kind)
-    except CloudError as error:
-        raise CloudError(
-            f"nothing was started: what {kind} costs is not known, so nothing can be promised of "
-            f"what the canary costs: {error}"
-        ) from error
+    price = await prices.on_demand(cloud, kind)
     disk_gb = sum(gb for _, gb in image.disks) or USUAL_DISK_GB
     bursts = kind in SMALL_TYPES.values()
     return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb, bursts)

@@ -221,15 +221,10 @@ def check_cap(rentals: Sequence[CanaryRental]) -> float:
     most, gpu = most_usd(rentals), len(rentals) > 1
     cap = cap_usd(gpu=gpu)
     if not most <= cap:
-        lines = "\n".join(
-            f"  {one.instances} {one.type} at ${one.usd_per_h:.4g} an hour with {one.disk_gb} GB, "
-            f"for at most {format_duration(one.longest_s)}: ${one.most_usd:.3f}"
-            for one in rentals
-        )
         alone = gpu and most_usd(rentals[:1]) <= CAP_USD
         advice = "leave --gpu away" if alone else "choose an image with a smaller disk"
         raise CapError(
             f"nothing was started: it might cost ${most:.3f}, and such a canary never costs more "
-            f"than ${cap:.2f}:\n{lines}\nYou can {advice}, or take another cluster.region."
+            f"than ${cap:.2f}; you can {advice}, or take another cluster.region."
         )
     return most

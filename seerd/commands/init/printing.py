@@ -206,7 +206,7 @@ def _pattern(text: str) -> str:
 
 
 def _rank(metric: PrintedMetric, line: PrintedLine) -> tuple[float, ...]:
-    """Return how likely a metric is the goal: less for likelier."""
+    """Return less for likelier goals."""
     where = f"{line.function} {line.text}"
     tested, trained = (bool(TESTED.search(metric.name)), "train" in metric.name)
     if not tested and not trained:

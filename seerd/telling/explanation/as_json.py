@@ -304,7 +304,6 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
 
 
 def _next(state: State) -> list[Json]:
-    """Return what is due, soonest first."""
     plan, fleet = state.plan, state.fleet
     due: list[tuple[float | None, str]] = []
     if state.phase is RunPhase.CLOSING:

@@ -130,11 +130,6 @@ class Board:
     parameters: tuple[str, ...]  # hyperparameters, those first that vary
     jobs: tuple[ShownJob, ...] = ()  # the jobs that share the run, empty if it is one job
 
-    @property
-    def brackets(self) -> bool:
-        """Whether there is more than one bracket."""
-        return any(row.bracket > 1 for row in self.rows)
-
     def row(self, trial: str) -> TrialRow | None:
         """Return the row of a trial; None if there is none."""
         return next((row for row in self.rows if row.id == trial), None)
@@ -164,7 +159,7 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         doing=doing,
         running=state.phase is RunPhase.RUNNING,
         metrics=names,
-        gauges=tuple(_gauges(state, now_s)),
+        gauges=tuple(gauges_of(state, now_s)),
         deadline_s=state.facts.problem.limits.deadline_s,
         stage=state.plan.stage,
         stages=state.outline.stages,
@@ -225,7 +220,8 @@ def _row(
     )
 
 
-def _gauges(state: State, now_s: float) -> list[Gauge]:
+def gauges_of(state: State, now_s: float) -> list[Gauge]:
+    """Return how much of each limit is used."""
     limits, book = state.facts.problem.limits, state.ledger
     spent, budget, usd = book.spent_gpu_s(now_s), limits.budget_gpu_s, limits.cost_usd
     committed = book.committed_gpu_s(now_s, release_s(state)) if book.open else spent

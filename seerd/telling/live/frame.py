@@ -71,7 +71,10 @@ def frame(
     else:
         row = board.row(look.cursor)
         if look.page == "help":
-            page = help_lines(look)
+            keys = [*KEYS, ("?", "these keys"), ("q", STOPS if look.owner else LEAVES)]
+            keys += [TIMES] if look.journeys else []
+            page = [Text("keys", style="bold"), *(_line(*key) for key in keys), Text()]
+            page += [Text("what is shown", style="bold"), *(_line(*column) for column in COLUMNS)]
         elif row is None:
             page = [Text(f"{look.cursor}  not there yet at this moment", style="bold")]
         else:
@@ -312,14 +315,6 @@ COLUMNS = (
     ("0-3 t7 96%", "GPUs that are lent to t7; of late they computed for so much of the time"),
     ("█ ▒ ·", "used, committed (what giving everything back now would take), left"),
 )
-
-
-def help_lines(look: LiveLook) -> list[Text]:
-    """Draw the page of keys and columns."""
-    keys = [*KEYS, ("?", "these keys"), ("q", STOPS if look.owner else LEAVES)]
-    keys += [TIMES] if look.journeys else []
-    lines = [Text("keys", style="bold"), *(_line(*one) for one in keys), Text()]
-    return [*lines, Text("what is shown", style="bold"), *(_line(*one) for one in COLUMNS)]
 
 
 def _line(what: str, means: str) -> Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,6 @@ COLOURS = {
     "failed": "red",
 }
 MARK = "›"
-REPORT = re.compile(r"\breport(?= \d)")
 WIDEST, WIDEST_METRIC = 12, 16
 LEAST_WHY, ENOUGH_WHY, MOST_WHY = 20, 26, 34
 
@@ -82,9 +80,7 @@ def _fitting(
 ) -> tuple[list[Column], list[int]]:
     """Choose as many columns as fit, those that matter most first, and their widths."""
     fixed = _fixed(board, look, width)
-    why = Column("why", "", lambda row: row.why, most=MOST_WHY)
-    if width < 100:
-        why = Column("why", "", lambda row: REPORT.sub("rep", row.why), most=24)
+    why = Column("why", "", lambda row: row.why, most=24 if width < 100 else MOST_WHY)
 
     def value(name: str, row: TrialRow) -> str:
         return value_text(row.config[name]) if name in row.config else "-"
@@ -133,7 +129,7 @@ def _fixed(board: Board, look: LiveLook, width: int) -> list[Column]:
         curve = 6 if width < 120 else 8 if width < 150 else 16
         values = partial(sparkline, width=curve)
         columns.append(Column("curve", "", lambda r: values(r.values.get(name, ())), most=curve))
-    if board.brackets:
+    if any(row.bracket > 1 for row in board.rows):
         bracket = Column("bracket" if width >= 150 else "br", "", lambda row: str(row.bracket))
         columns.insert(2 + bool(board.jobs), bracket)
     return columns

@@ -40,7 +40,6 @@ class Terminal:
         self._open = False
         self.pending = ""  # the beginning of a key whose end was not read
         self._wanted: list[str] = []
-        self._lines: list[str] = []
         self._turns = 0  # how often it was opened and closed
         self._handlers: dict[int, Any] = {}
 
@@ -75,7 +74,7 @@ class Terminal:
                     if modes[3] & termios.ICANON:  # else it is as this process has left it
                         self._before = modes
                     tty.setcbreak(self.input, termios.TCSANOW)
-            self._open, self._lines = True, []
+            self._open = True
             self._turns += 1
             self._write(OPEN)
         elif not front:
@@ -91,25 +90,14 @@ class Terminal:
         return 80, 24
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines; only what has changed is sent."""
+        """Show these lines."""
         self._wanted = list(lines)
-        if not self.attend():
-            return
-        turns = self._turns
-        parts = [
-            f"\x1b[{number};1H{line}\x1b[0m\x1b[K"
-            for number, line in enumerate(lines, 1)
-            if number > len(self._lines) or self._lines[number - 1] != line
-        ]
-        if not parts:
-            return
-        # A frame that could not be sent whole, or was interrupted by Ctrl-Z, is sent anew.
-        sent = self._write("".join(parts).encode(sys.stdout.encoding or "utf-8", "replace"))
-        self._lines = list(lines) if sent and turns == self._turns else []
+        if self.attend():
+            drawn = (f"\x1b[{n};1H{line}\x1b[0m\x1b[K" for n, line in enumerate(lines, 1))
+            self._write("".join(drawn).encode(sys.stdout.encoding or "utf-8", "replace"))
 
     def clear(self) -> None:
-        """Send all of the next frame, since the size has changed."""
-        self._lines = []
+        """Leave nothing on the screen, since the size has changed."""
         if self._open:
             self._write(b"\x1b[H\x1b[2J")
 
@@ -148,13 +136,12 @@ class Terminal:
                 termios.tcsetattr(self.input, termios.TCSANOW, self._before)
         self._write(CLOSE)  # last: who sees it may have the view open the screen again at once
 
-    def _write(self, data: bytes) -> bool:
-        """Write what the terminal takes soon; return whether that was all."""
+    def _write(self, data: bytes) -> None:
+        """Write what the terminal takes soon."""
         turns = self._turns
         with contextlib.suppress(OSError, ValueError):
             while data and turns == self._turns and select.select([], [self._out], [], WAIT_S)[1]:
                 data = data[os.write(self._out, data[:PIECE]) :]
-        return not data
 
     def _passed_on(self, number: int, _frame: FrameType | None) -> None:
         """Restore the terminal, and end as this signal ends a process; or, for Ctrl-Z, stop."""

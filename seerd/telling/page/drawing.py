@@ -187,7 +187,6 @@ def apart(ends: Rows, domain: Sequence[float]) -> list[Spec]:
 
 
 VERSION = "6.4"  # of Vega-Lite
-PAPER = {"background": "white"}
 DETAIL = 2.0
 ENDINGS = (".svg", ".png", ".pdf")
 LONGEST = 400  # characters of a text in a picture
@@ -232,12 +231,8 @@ def write(spec: dict[str, Any], path: Path) -> None:
 
 
 def on_paper(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a picture black on white."""
-    black: dict[str, Any] = _each_text(
-        {**spec, "config": {**spec["config"], **PAPER}},
-        lambda text: "black" if text == "currentColor" else text,
-    )
-    return black
+    """Return a picture on white, where the colour of the text around it is black."""
+    return {**spec, "config": {**spec["config"], "background": "white"}}
 
 
 def _drawable(text: str) -> str:

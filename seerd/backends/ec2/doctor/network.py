@@ -27,21 +27,21 @@ async def look(notes: AwsNotes, rented: Rented) -> tuple[list[Subnet], list[Secu
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
     if places:
         free, networks = sum(place.free for place in places), {place.vpc for place in places}
-        found = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
+        text = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
         if len(networks) > 1:
-            found += f"; they are in {len(networks)} networks"
-            notes.problem("subnets", found, "name subnets of one VPC")
-        elif free < rented.instances:
-            found += f", and the plan's peak needs {rented.instances}"
-            notes.problem("subnets", found, "name larger or more subnets")
+            text += f"; they are in {len(networks)} networks"
+            notes.problem("subnets", text, "name subnets of one VPC")
+        elif free < rented.peak.instances:
+            text += f", and the plan's peak needs {rented.peak.instances}"
+            notes.problem("subnets", text, "name larger or more subnets")
         else:
-            notes.ok("subnets", found)
+            notes.ok("subnets", text)
         await _offered(notes, places, rented)
     groups = await _groups(notes, places)
     if groups:
         notes.lines.append(access(groups, cluster.address, _our_address))
-    if groups and rented.types and rented.largest > rented.types[0].gpus:
-        notes.lines.append(among(groups, rented.largest))
+    if groups and rented.types and rented.peak.largest > rented.types[0].gpus:
+        notes.lines.append(among(groups, rented.peak.largest))
     return places, groups
 
 
@@ -116,17 +116,19 @@ def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
     """Check whether instances of these groups may talk to each other on all ports."""
     names = {group.group for group in groups}
     if any(
-        rule.everything and names & set(rule.groups) for group in groups for rule in group.rules
+        rule.protocol == "-1" and names & set(rule.groups)
+        for group in groups
+        for rule in group.rules
     ):
-        found = "instances of the group reach each other on all ports"
-        return Finding("among instances", "ok", found)
+        text = "instances of the group reach each other on all ports"
+        return Finding("among instances", "ok", text)
     group = groups[0].group
-    found = (
+    text = (
         f"trials of {largest} GPUs span instances, "
         "and no rule lets these reach each other on all ports"
     )
     todo = f"{ALLOW} --group-id {group} --protocol=-1 --source-group {group}"
-    return Finding("among instances", "problem", found, f"{todo}; or a smaller policy.p_max")
+    return Finding("among instances", "problem", text, f"{todo}; or a smaller policy.p_max")
 
 
 def _inside(network: str, ours_to: Callable[[str], str]) -> bool:

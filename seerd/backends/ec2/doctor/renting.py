@@ -17,7 +17,7 @@ from seerd.backends.ec2.asking import price_of
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import one_size, quote_of
 from seerd.backends.ec2.sweeping import Ec2Sweeper
-from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, denied_action
+from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, Peak, denied_action
 from seerd.errors import UsageError
 
 QUOTA = "servicequotas:GetServiceQuota"
@@ -62,8 +62,7 @@ class Rented:
 
     types: tuple[Ec2Type, ...]  # the types that exist
     image: Image | None  # the image; None: it is not known
-    instances: int  # instances at the plan's peak; 1 if there is no plan
-    largest: int  # GPUs of the plan's largest trial; 1 if there is no plan
+    peak: Peak  # of the plan; one instance and one GPU if there is no plan
 
 
 async def look(notes: AwsNotes) -> Rented:
@@ -74,10 +73,9 @@ async def look(notes: AwsNotes) -> Rented:
     quote = quote_of(notes.keys, gpus, price, "AWS") if gpus and price else None
     peak, plan = notes.case.peak(quote)
     notes.lines.append(plan)
-    instances, largest = (peak.instances, peak.largest) if peak else (1, 1)
-    await _quota(notes, kinds, instances)
-    image = await _image(notes, kinds)
-    return Rented(kinds, image, instances, largest)
+    peak = peak or Peak(instances=1, largest=1)
+    await _quota(notes, kinds, peak.instances)
+    return Rented(kinds, await _image(notes, kinds), peak)
 
 
 async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
