@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pickle
+import runpy
 import shutil
 import signal
 import subprocess
@@ -99,9 +100,10 @@ def nothing_left() -> Iterator[None]:
 
 @cache
 def import_torch() -> None:
-    """Import torch before the forks, and what its first optimizer imports, which takes as long.
+    """Import torch before the forks, without its compiler, which its first optimizer would import.
     Only here, since every worker reads this file.
     """
+    runpy.run_path(str(ROOT / "tests" / "no_compiler" / "sitecustomize.py"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
