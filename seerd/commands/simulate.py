@@ -300,6 +300,8 @@ def row_json(row: Row) -> Json:
     outcomes, limits = row.outcomes, row.limits
     best = [outcome.metric for outcome in outcomes]
     metrics = [metric for metric in best if metric is not None]
+    center, n = mean(metrics) or 0.0, len(metrics)
+    off = math.fsum((metric - center) ** 2 for metric in metrics)
     in_limits = [outcome.within_deadline and outcome.within_budget for outcome in outcomes]
     json: Json = {
         "policy": row.params.name,
@@ -307,7 +309,8 @@ def row_json(row: Row) -> Json:
         "budget_gpu_min": limits.budget_gpu_s / 60,
         "best": best,
         "mean": mean(metrics),
-        "stderr": _stderr(metrics),
+        # the standard error of the mean
+        "stderr": math.sqrt(off / max(1, n - 1) / n) if metrics else None,
         "regret": mean([outcome.regret for outcome in outcomes if outcome.regret is not None]),
         "gpu_min": mean([outcome.gpu_s / 60 for outcome in outcomes]),
         "elapsed_s": mean([outcome.elapsed_s for outcome in outcomes]),
@@ -323,11 +326,3 @@ def row_json(row: Row) -> Json:
 def mean(values: Sequence[float]) -> float | None:
     """Return the mean; None for no value."""
     return math.fsum(values) / len(values) if values else None
-
-
-def _stderr(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean; 0 for a single value, None for none."""
-    if len(values) < 2:
-        return 0.0 if values else None
-    center, n = math.fsum(values) / len(values), len(values)
-    return math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1) / n)

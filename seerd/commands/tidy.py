@@ -20,6 +20,7 @@ from seerd.commands.common import tell
 from seerd.commands.options import Consent
 from seerd.commands.sweep import QUIET_S
 from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
 from seerd.runs import reading, wiring
 from seerd.runs.runs import can_go_on, lacks_its_model
@@ -77,9 +78,8 @@ def gc(home: Home, older_than_s: float, consent: Consent) -> None:
                 state, origin = reading.read_with_origin(folder)
             except JournalError:
                 continue
-            is_over = state.phase is RunPhase.OVER and not lacks_its_model(state)
             is_new = time.time() - origin - state.now < older_than_s
-            if not is_over or can_go_on(state) or is_new or unstored(folder, state):
+            if not _cannot_go_on(state) or is_new or unstored(folder, state):
                 continue
             outside, stays = _store_elsewhere(folder)
             paths = (folder.store, folder.instances, *outside)
@@ -87,6 +87,10 @@ def gc(home: Home, older_than_s: float, consent: Consent) -> None:
             if size := size_of(paths):
                 freed.append(Freed(folder, paths, size, stays))
     _remove(freed, "remove checkpoints and logs of {}", consent)
+
+
+def _cannot_go_on(state: State) -> bool:
+    return state.phase is RunPhase.OVER and not lacks_its_model(state) and not can_go_on(state)
 
 
 def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:
@@ -142,10 +146,10 @@ def _remove(freed: list[Freed], question: str, consent: Consent) -> None:
 
 
 def _lines(freed: list[Freed], size: int) -> Iterator[str]:
-    for one in freed:
-        yield f"{format_size(one.size):>8}  {one.folder.run}"
-        if one.stays:
-            yield f"          {one.stays}"
+    for run in freed:
+        yield f"{format_size(run.size):>8}  {run.folder.run}"
+        if run.stays:
+            yield f"          {run.stays}"
     if not freed:
         yield "there is nothing to remove"
     elif len(freed) > 1:

@@ -60,8 +60,14 @@ class DirectoryStore:
 
     async def time(self) -> float | None:
         """Return the time of a file that is made now: the directory may be another machine's."""
+
+        def made_now() -> float:
+            nearest = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+            with tempfile.TemporaryFile(dir=nearest) as file:
+                return os.fstat(file.fileno()).st_mtime
+
         try:
-            return await asyncio.to_thread(_time, self.folder)
+            return await asyncio.to_thread(made_now)
         except OSError:
             return None
 
@@ -126,12 +132,6 @@ def _newer(folder: Path, newest: str) -> list[Manifest]:
         if by_number(path.stem) > by_number(newest) and NAME.fullmatch(path.stem)
     )
     return [manifest for manifest in later if manifest is not None]
-
-
-def _time(folder: Path) -> float:
-    nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
-    with tempfile.TemporaryFile(dir=nearest) as file:
-        return os.fstat(file.fileno()).st_mtime
 
 
 def _set_aside(folder: Path, known: Container[str]) -> dict[str, float]:

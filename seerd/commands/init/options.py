@@ -235,7 +235,11 @@ def declared(call: ast.Call) -> Iterator[ScriptOption]:
 
 
 def _option(flag: str, given: dict[str, ast.expr]) -> Iterator[ScriptOption]:
-    action, nargs = (_text(given.get(key)) for key in ("action", "nargs"))
+    def text(node: ast.expr | None) -> str:
+        value = value_of(node)
+        return ast.unparse(node).rpartition(".")[2] if node and value is None else str(value or "")
+
+    action, nargs = (text(given.get(key)) for key in ("action", "nargs"))
     if action in NO_OPTIONS:
         return
     default, kind = value_of(given.get("default")), _kind(given.get("type"))
@@ -257,11 +261,6 @@ def _option(flag: str, given: dict[str, ast.expr]) -> Iterator[ScriptOption]:
         required=bool(required),
         about=str(value_of(given.get("help")) or ""),
     )
-
-
-def _text(node: ast.expr | None) -> str:
-    value = value_of(node)
-    return ast.unparse(node).rpartition(".")[2] if node and value is None else str(value or "")
 
 
 def _kind(node: ast.expr | None) -> str:

@@ -155,7 +155,11 @@ def _plain(node: ast.expr) -> str:
 def _text(node: ast.expr) -> str:
     """Return a text with values in it as it is printed; empty if it is something else."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(_part, node.values))
+        parts = (_plain(p) if isinstance(p, ast.Constant) else _text(p) for p in node.values)
+        return "".join(parts)
+    if isinstance(node, ast.FormattedValue):
+        spec = "" if node.format_spec is None else _text(node.format_spec)
+        return _field(spec) if spec else _plain(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
         left = value_of(node.left)
         return by_percent(left, _field) if isinstance(left, str) else ""
@@ -166,13 +170,6 @@ def _text(node: ast.expr) -> str:
         template = value_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         return by_format(str(template or ""), lambda _, form: _field(form))
     return ""
-
-
-def _part(node: ast.expr) -> str:
-    if not isinstance(node, ast.FormattedValue):
-        return str(value_of(node))
-    spec = "" if node.format_spec is None else _text(node.format_spec)
-    return _plain(node.value) if not spec else _field(spec)
 
 
 def _field(spec: str) -> str:
