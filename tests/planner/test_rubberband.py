@@ -188,7 +188,7 @@ def test_a_plan_keeps_its_limit_and_is_no_worse_than_a_static_one(task: Task) ->
     plan = cheapest(task.stages, cluster, facts, task.limit, max_gpus=task.max_gpus)
     warm = static(task)
     if plan is None:
-        assert forecast_of(task, [warm.gpus] * len(task.stages)).time_s.mean > task.limit * 0.97
+        assert forecast_of(task, [warm.gpus] * len(task.stages)).time_s.mean > task.limit * 0.95
         return
     assert plan.forecast.time_s.mean <= task.limit * (1 + 1e-6)
     assert max(plan.gpus) <= 12
