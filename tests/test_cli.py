@@ -25,6 +25,7 @@ from seerd.agent.gpu_leases import ELSEWHERE
 from seerd.clock import wall
 from seerd.commands import beginning
 from seerd.errors import LimitsError
+from seerd.planning.plans import facts_of
 from seerd.runs import runs
 from seerd.shell.home import Home
 from seerd.spec.experiment import load
@@ -568,7 +569,7 @@ def test_what_was_planned_too_late_for_a_trial_to_start_is_not_begun(seerd: Seer
     seerd.write_spec(deadline="24s")
     home = Home(seerd.home)
     experiment, quote = beginning.placed(load([seerd.spec]), home, print)
-    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
+    facts = facts_of(experiment, home, quote, ideal=False, minimize=None)
     with pytest.raises(LimitsError, match=r"20\.0s of a deadline of 24s had passed"):
         beginning.create(experiment, facts, home, quote, wall() - 20.0, print)
     assert not seerd.home.exists()
@@ -578,7 +579,7 @@ def test_ctrl_c_while_the_source_is_copied_leaves_no_copy(seerd: Seerd) -> None:
     seerd.write_spec()
     home = Home(seerd.home)
     experiment, quote = beginning.placed(load([seerd.spec]), home, print)
-    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
+    facts = facts_of(experiment, home, quote, ideal=False, minimize=None)
 
     class Interrupted(tuple[Spec, ...]):
         __slots__ = ()

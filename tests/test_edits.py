@@ -11,6 +11,7 @@ import pytest
 from seerd.agent.workplace import SMALL, lay_out
 from seerd.commands import beginning, run
 from seerd.errors import UsageError
+from seerd.planning.plans import facts_of
 from seerd.runs import clusters
 from seerd.runs.runs import copy_job
 from seerd.shell import edits
@@ -53,7 +54,7 @@ def begun(project: Path) -> RunFolder:
     home = Home(project.parent / "home")
     experiment = load([Path("spec.toml")], [Override("policy.seed", 3)])
     quote = clusters.unasked_quote(experiment)
-    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
+    facts = facts_of(experiment, home, quote, ideal=False, minimize=None)
     return beginning.create(experiment, facts, home, quote, 1.8e9, print)[0]
 
 

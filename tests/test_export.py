@@ -27,6 +27,7 @@ from seerd.core.state import State
 from seerd.errors import ExportError, UsageError
 from seerd.export import following, rows, trackers
 from seerd.extras import installing
+from seerd.planning.plans import facts_of
 from seerd.runs import clusters
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
@@ -391,7 +392,7 @@ def begun(project: Path, export: str) -> RunFolder:
     (project / "spec.toml").write_text(f"{text}[export]\n{export}")
     experiment, home = load([project / "spec.toml"]), Home(project.parent / "home")
     quote = clusters.quote(experiment)
-    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
+    facts = facts_of(experiment, home, quote, ideal=False, minimize=None)
     return beginning.create(experiment, facts, home, quote, time.time(), print)[0]
 
 

@@ -4,6 +4,8 @@ same bytes, so that a checksum tells whether an instance has them.
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
 import re
 import zipfile
 from pathlib import Path
@@ -12,6 +14,8 @@ import seerd
 from seerd import agent
 from seerd.agent.protocol import VERSION
 
+UNCHECKED = 0b01
+WITHOUT_REFERENCES = 2  # the version of marshal whose bytes do not depend on what else is in memory
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -45,9 +49,20 @@ def build_agent(to: Path) -> None:
     with zipfile.ZipFile(to, "w") as bundle:
         _add(bundle, "__main__.py", (folder / "__main__.py").read_bytes())
         for path in sorted(folder.rglob("*.py")):
-            _add(bundle, f"seerd/agent/{path.relative_to(folder).as_posix()}", path.read_bytes())
+            name, source = f"seerd/agent/{path.relative_to(folder).as_posix()}", path.read_bytes()
+            _add(bundle, name, source)
+            _add(bundle, f"{name}c", _compiled(source, name))
         for path in (*alone, *sorted((top / "training").rglob("*.py"))):
             _add(bundle, path.relative_to(top.parent).as_posix(), path.read_bytes())
+
+
+def _compiled(source: bytes, name: str) -> bytes:
+    """Compile a module to a .pyc that is never compared with its source (PEP 552): an agent that
+    compiles its modules starts 0.15 s of CPU later.
+    """
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    head = importlib.util.MAGIC_NUMBER + UNCHECKED.to_bytes(4, "little")
+    return head + importlib.util.source_hash(source) + marshal.dumps(code, WITHOUT_REFERENCES)
 
 
 def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:

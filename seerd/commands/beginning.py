@@ -15,7 +15,6 @@ from seerd.units import format_duration
 
 if TYPE_CHECKING:
     from seerd.backends.base import Quote
-    from seerd.commands.options import Minimize
     from seerd.core.events import RunFacts
     from seerd.core.state import State
     from seerd.errors import LimitsError
@@ -77,16 +76,6 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
         for line in left:
             say(line)
     return experiment, quote
-
-
-def planned(
-    experiment: Experiment, home: Home, quote: Quote, *, ideal: bool, minimize: Minimize | None
-) -> RunFacts:
-    """Plan a run. Raises `LimitsError` if the limits cannot be met."""
-    from seerd.planning.plans import facts_of, plan_of
-
-    plan = plan_of(experiment, home, quote, ideal=ideal, minimize=minimize)
-    return facts_of(experiment, plan, ideal=ideal, minimize=minimize)
 
 
 def create(

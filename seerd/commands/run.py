@@ -148,9 +148,9 @@ def _create(
 
     def planned() -> RunFacts:  # what this imports is of no use to the run's daemon
         quickly()
-        return beginning.planned(
-            experiment, home, quote, ideal=asked.ideal, minimize=asked.minimize
-        )
+        from seerd.planning.plans import facts_of
+
+        return facts_of(experiment, home, quote, ideal=asked.ideal, minimize=asked.minimize)
 
     began = time.monotonic()
     facts = aside(planned)

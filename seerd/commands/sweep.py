@@ -226,9 +226,9 @@ async def _end(cloud: Sweeper, home: Home, results: Sequence[SweepResult]) -> li
     return list(after.values())
 
 
-async def _remove(cloud: Sweeper, one: SweepResult) -> SweepResult:
+async def _remove(cloud: Sweeper, dead: SweepResult) -> SweepResult:
     try:
-        await cloud.remove(one.left)
+        await cloud.remove(dead.left)
     except CloudError as error:
-        return replace(one, trouble=str(error))
-    return replace(one, ended=True)
+        return replace(dead, trouble=str(error))
+    return replace(dead, ended=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 
 from seerd.core.attempts import newly_slow
 from seerd.core.commands import Launch
@@ -30,6 +31,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.units import format_size
 
 FEW, DIGITS = 3, 9
+COMPARED = 20  # trials that a report is compared with: runs may have thousands
 """So many numbers, if they have so many digits in all, are hardly the same by chance in two trials;
 nor is one number in so many trials beside another. Accuracies on few samples have two digits.
 """
@@ -142,8 +144,8 @@ def identical_warning(state: State, name: str) -> Warned | None:
     trial, job = state.trials[name], job_of(name)
     if "identical" in state.signs.warned or trial.metric is None:
         return None
-    reported = (other for other in state.trials.values() if other.history)
-    others = [t for t in reported if t.config != trial.config and job_of(t.id) == job]
+    reported = (t for t in state.trials.values() if t.history and job_of(t.id) == job)
+    others = list(islice((t for t in reported if t.config != trial.config), COMPARED))
     same = [other for other in others if _report_alike(trial, other)]
     if not same:
         return None

@@ -26,24 +26,19 @@ Entries = Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]
 
 @dataclass(slots=True)
 class Measured:
-    """Samples in seconds, in the order in which they were made."""
+    """Samples in seconds, in the order in which they were made, of what a `KeptProfile` has."""
 
     # from report to report, by number of GPUs
     report_s: dict[int, list[float]] = field(default_factory=dict)
     # numbers of GPUs for which all timed reports had a warm-up or a checkpoint in them
     rough: set[int] = field(default_factory=set)
-    # from the order to start until the training loop, without a checkpoint
     start_s: list[float] = field(default_factory=list)
-    # from the order to start until the training loop, from a checkpoint
     restore_s: list[float] = field(default_factory=list)
-    # from being asked to save and exit until no process is left
     stop_s: list[float] = field(default_factory=list)
-    # from the first byte of a checkpoint until it is in the store
     save_s: list[float] = field(default_factory=list)
-    checkpoint_bytes: int = 0  # bytes of the largest checkpoint
-    pending_s: list[float] = field(default_factory=list)  # from the request until an instance runs
-    boot_s: list[float] = field(default_factory=list)  # from there until it takes orders
-    # from the request to terminate until an instance is gone
+    checkpoint_bytes: int = 0
+    pending_s: list[float] = field(default_factory=list)
+    boot_s: list[float] = field(default_factory=list)
     release_s: list[float] = field(default_factory=list)
 
 
@@ -54,11 +49,9 @@ class _Attempt:
     gpus: int
     ordered_s: float  # when it was ordered
     training_s: float | None = None  # when it trained; None: it has not
-    # (number of the report, when) of each
-    reports: list[tuple[int, float]] = field(default_factory=list)
+    reports: list[tuple[int, float]] = field(default_factory=list)  # number and moment of each
     saved: set[int] = field(default_factory=set)  # reports after which it saved
-    # when it was asked to save and exit; None: it was not, or did not train yet
-    asked_s: float | None = None
+    asked_s: float | None = None  # when it was asked to save and exit, if it trained
 
 
 def measured(entries: Entries) -> Measured:
@@ -67,11 +60,13 @@ def measured(entries: Entries) -> Measured:
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}
     for event, commands in entries:
-        _see_instance(event, asked, samples)
+        if isinstance(event, InstanceReady) and event.command in asked:
+            samples.pending_s.append(max(0.0, event.running_since - asked[event.command]))
+            samples.boot_s.append(event.at - event.running_since)
+        elif isinstance(event, InstanceTerminated) and event.command in asked:
+            samples.release_s.append(event.at - asked[event.command])
         if isinstance(event, TrialTraining | TrialReported | TrialCheckpointed | TrialExited):
-            attempt = attempts.get((event.trial, event.attempt))
-            if attempt is not None:
-                _see_attempt(event, attempt, samples)
+            _see_attempt(event, attempts.get((event.trial, event.attempt)), samples)
         for command in commands:
             if isinstance(command, StartTrial):
                 gpus = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
@@ -87,19 +82,13 @@ def measured(entries: Entries) -> Measured:
     return samples
 
 
-def _see_instance(event: AnyEvent, asked: dict[str, float], samples: Measured) -> None:
-    if isinstance(event, InstanceReady) and event.command in asked:
-        samples.pending_s.append(max(0.0, event.running_since - asked[event.command]))
-        samples.boot_s.append(event.at - event.running_since)
-    elif isinstance(event, InstanceTerminated) and event.command in asked:
-        samples.release_s.append(event.at - asked[event.command])
-
-
 def _see_attempt(
     event: TrialTraining | TrialReported | TrialCheckpointed | TrialExited,
-    attempt: _Attempt,
+    attempt: _Attempt | None,
     samples: Measured,
 ) -> None:
+    if attempt is None:
+        return
     if isinstance(event, TrialTraining):
         attempt.training_s = event.happened
         (samples.restore_s if event.reports else samples.start_s).append(

@@ -82,7 +82,6 @@ def elastic_plan(
 
 def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     deadline_s = (spec.limits.deadline_s or 0.0) - closing_s
-
     best = _kept(task.cheapest, deadline_s, lambda plan: plan.forecast.time_s.p95)
     if best is None:
         quickest = task.fastest(budget_gpu_s=math.inf)
@@ -248,17 +247,10 @@ def plan_of(
 
 
 def facts_of(
-    experiment: Experiment,
-    planned: Planned,
-    *,
-    ideal: bool = False,
-    minimize: Minimize | None = None,
+    experiment: Experiment, home: Home, quote: Quote, *, ideal: bool, minimize: Minimize | None
 ) -> RunFacts:
-    """Collect what is decided about a run before it begins; its id follows when it is made.
-
-    ideal     whether it was planned as published, whatever is billed
-    minimize  what its plan minimises
-    """
+    """Decide about a run before it begins; its id follows when it is made. Raises as `plan_of`."""
+    planned = plan_of(experiment, home, quote, ideal=ideal, minimize=minimize)
     jobs = [job_facts(job) for job in experiment.jobs]
     objective = {name: getattr(jobs[0], name) for name in Objective.__struct_fields__}
     return RunFacts(

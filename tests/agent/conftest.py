@@ -38,11 +38,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def add_bytecode(bundle: Path) -> None:
     """Compile once what each of hundreds of agents, and each of their trials, would compile."""
     with zipfile.ZipFile(bundle, "a") as files:
-        for name in files.namelist():
+        there = set(files.namelist())
+        for name in sorted(name for name in there if name.endswith(".py")):
             source = files.read(name)
             code = compile(source, f"{bundle}/{name}", "exec", dont_inherit=True)
             header = MAGIC_NUMBER + UNCHECKED_HASH.to_bytes(4, "little") + source_hash(source)
-            for place in (f"{name}c", cache_from_source(name)):
+            for place in {f"{name}c", cache_from_source(name)} - there:
                 files.writestr(place, header + marshal.dumps(code))
 
 
