@@ -47,11 +47,10 @@ def build_agent(to: Path) -> None:
     top, folder = Path(seerd.__file__).parent, Path(agent.__file__).parent
     alone = [top / name for name in ("__init__.py", "lightning.py", "transformers.py")]
     with zipfile.ZipFile(to, "w") as bundle:
-        _add(bundle, "__main__.py", (folder / "__main__.py").read_bytes())
-        for path in sorted(folder.rglob("*.py")):
-            name, source = f"seerd/agent/{path.relative_to(folder).as_posix()}", path.read_bytes()
-            _add(bundle, name, source)
-            _add(bundle, f"{name}c", _compiled(source, name))
+        modules = {f"seerd/agent/{path.relative_to(folder)}": path for path in folder.rglob("*.py")}
+        for name, path in sorted({**modules, "__main__.py": folder / "__main__.py"}.items()):
+            _add(bundle, name, path.read_bytes())
+            _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
         for path in (*alone, *sorted((top / "training").rglob("*.py"))):
             _add(bundle, path.relative_to(top.parent).as_posix(), path.read_bytes())
 
