@@ -292,8 +292,9 @@ def wake_at(state: State) -> float:
 def retiring(state: State) -> list[tuple[float, Retired]]:
     """Return the instances that end themselves before the run, and when each must be replaced."""
     lead_s, limit_s = state.rules.retire_s + release_s(state), limit_at(state)
-    ready = (i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY)
-    ends = ((i.until, i.id) for i in ready if i.until is not None and i.until - lead_s < limit_s)
+    rented, ready = state.fleet.instances.values(), InstancePhase.READY
+    ending = (i for i in rented if i.until and i.phase is ready)
+    ends = ((i.until, i.id) for i in ending if i.until is not None and i.until - lead_s < limit_s)
     return [(until - lead_s, Retired(instance=name, by_s=until)) for until, name in ends]
 
 
