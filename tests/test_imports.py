@@ -87,14 +87,16 @@ COMMAND = f"{AT_THE_END}\nfrom seerd import cli\ncli.main()"
 DAEMON_OF = f"""{AT_THE_END}
 from pathlib import Path
 from seerd.commands.options import SpecOptions
-from seerd.commands.beginning import planned
 from seerd.runs import clusters, runs
 from seerd.shell.aside import aside
 from seerd.shell.home import Home
 asked, home = SpecOptions(Path("spec.toml")), Home(Path("home").resolve())
 experiment = asked.complete()
 quote = clusters.unasked_quote(experiment)
-facts = aside(lambda: planned(experiment, home, quote, ideal=False, minimize=None))
+def planned():
+    from seerd.planning.plans import facts_of
+    return facts_of(experiment, home, quote, ideal=False, minimize=None)
+facts = aside(planned)
 made = runs.create(experiment, facts, home, quote, 1.8e9)
 runs._environment(*made)
 """

@@ -23,9 +23,6 @@ class Expectation:
     reports: int  # reports that the best one will make
 
 
-Part = tuple[int, float]  # of the best trial's time: its GPUs, and for how many seconds
-
-
 def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
     """Return the expectation in one sentence."""
     job, likely = profile.job, expected(problem, outline, profile.job)
@@ -78,8 +75,10 @@ def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobPr
     return tried if params.trials is None else min(tried, params.trials)
 
 
-def _made(problem: Problem, parts: list[Part], job: JobProfile) -> float:
-    """Estimate how many reports are made; a start comes first wherever the GPUs change."""
+def _made(problem: Problem, parts: list[tuple[int, float]], job: JobProfile) -> float:
+    """Estimate how many reports are made in parts of (GPUs, seconds); a start comes first wherever
+    the GPUs change.
+    """
     made, before = 0.0, 0
     for gpus, lasts_s in parts:
         start_s = job.start.p50_s if gpus != before else 0.0

@@ -20,9 +20,6 @@ from seerd.core.events import (
     TrialTraining,
 )
 
-# events with the commands that followed from them, in order
-Entries = Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]
-
 
 @dataclass(slots=True)
 class Measured:
@@ -54,8 +51,8 @@ class _Attempt:
     asked_s: float | None = None  # when it was asked to save and exit, if it trained
 
 
-def measured(entries: Entries) -> Measured:
-    """Collect samples from these entries."""
+def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]) -> Measured:
+    """Collect samples from events with the commands that followed from them, in order."""
     samples = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}

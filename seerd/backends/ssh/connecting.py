@@ -181,7 +181,9 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
         return UnreachableError(f"its name cannot be resolved: {error.strerror}", final=True)
     if isinstance(error, FileNotFoundError | PermissionError):
         return UnreachableError(f"{error.filename} cannot be read: {error.strerror}", final=True)
-    return UnreachableError(f"disconnected: {error or type(error).__name__}")
+    text = str(error) or type(error).__name__
+    no_route = re.search("unreachable|no route", text, re.IGNORECASE)
+    return UnreachableError(f"{'no route to it' if no_route else 'disconnected'}: {text}")
 
 
 def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:

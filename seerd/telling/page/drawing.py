@@ -231,8 +231,10 @@ def write(spec: dict[str, Any], path: Path) -> None:
 
 
 def on_paper(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a picture on white, where the colour of the text around it is black."""
-    return {**spec, "config": {**spec["config"], "background": "white"}}
+    """Return a picture black on white."""
+    white = {**spec, "config": {**spec["config"], "background": "white"}}
+    black: dict[str, Any] = _each_text(white, lambda text: "black" if text == INK else text)
+    return black
 
 
 def _drawable(text: str) -> str:
