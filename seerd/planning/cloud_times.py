@@ -93,12 +93,10 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
 def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
     """Return this region's newest times: of these types, else of their family, else of any."""
     families = {family_of(name) for name in types}
-
-    def closeness(times: KeptTimes) -> tuple[bool, bool]:
-        return times.instance_type in types, family_of(times.instance_type) in families
-
-    here = (times for times in kept if times.region == region)
-    return max(here, key=closeness, default=None)  # the first, so the newest, of equal ones
+    here = [times for times in kept if times.region == region]  # the newest first
+    near = [times for times in here if family_of(times.instance_type) in families]
+    own = [times for times in near if times.instance_type in types]
+    return next(iter([*own, *near, *here]), None)
 
 
 def family_of(instance_type: str) -> str:
