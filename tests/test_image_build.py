@@ -8,8 +8,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +25,9 @@ from seerd.aws.types import BLACKWELL, NVSWITCH
 from seerd.backends.base import Left
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.errors import SeerdError
+from tests.commands import Command
 
-CLI = Path(__file__).parent.parent / "cli.py"
+ROOT = Path(__file__).parent.parent
 SECRET = "w4ndb-api-key-of-somebody"
 
 
@@ -63,15 +62,7 @@ def project(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         lines += ["[space]", "lr = { low = 0.1, high = 0.9 }", "[cluster]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
         (folder / "spec.toml").write_text("\n".join(lines) + "\n")
-        return [
-            sys.executable,
-            str(CLI),
-            "image",
-            "build",
-            str(folder / "spec.toml"),
-            "--home",
-            str(tmp_path / "home"),
-        ]
+        return ["image", "build", str(folder / "spec.toml"), "--home", str(tmp_path / "home")]
 
     return make
 
@@ -97,7 +88,7 @@ def build(rig: Rig, command: list[str]) -> Ended:
     `cli.main` does.
     """
     none = {name: None for name in os.environ if name.startswith("AWS_")}
-    done = CliRunner().invoke(cli.app, command[2:], env=none | environment(rig))
+    done = CliRunner().invoke(cli.app, command, env=none | environment(rig))
     if isinstance(done.exception, SeerdError):
         code = done.exception.exit_code
         return Ended(code, done.stdout, f"{done.stderr}seerd: {done.exception}\n")
@@ -106,17 +97,9 @@ def build(rig: Rig, command: list[str]) -> Ended:
     return Ended(done.exit_code, done.stdout, done.stderr)
 
 
-def begin(rig: Rig, command: list[str], until_line: str) -> subprocess.Popen[str]:
+def begin(rig: Rig, command: list[str], until_line: str) -> Command:
     """Builds in the background until it has said this."""
-    process = subprocess.Popen(
-        command,
-        env=environment(rig),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
+    process = Command(command, ROOT, environment(rig))
     said = []
     for line in process.stdout:
         said.append(line)
@@ -288,7 +271,7 @@ def test_ctrl_c_while_it_is_being_installed_leaves_nothing(
     )
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)
-    told, wrong = process.communicate(timeout=60)
+    told, wrong = process.communicate()
     assert process.returncode == 130
     assert "interrupted; giving the instance back" in told
     assert "no image was made: it was interrupted" in wrong
@@ -303,7 +286,7 @@ def test_ctrl_c_while_the_instance_boots_leaves_nothing(
     process = begin(rig, project('launcher = "command"'), "asking for one g4dn.12xlarge")
     until(rig.instances)
     process.send_signal(signal.SIGINT)
-    _, wrong = process.communicate(timeout=60)
+    _, wrong = process.communicate()
     assert process.returncode == 130
     assert "0 instances, 0 volumes left" in wrong
     assert_nothing_left(rig)
@@ -315,7 +298,7 @@ def test_ctrl_c_while_the_image_is_pending_leaves_no_image(
     rig.set_imaging(600.0)
     process = begin(rig, project('launcher = "command"'), "is pending")
     process.send_signal(signal.SIGINT)
-    _, wrong = process.communicate(timeout=60)
+    _, wrong = process.communicate()
     assert process.returncode == 130
     assert "removed what there was of the image: ami-" in wrong
     assert_nothing_left(rig)
