@@ -604,7 +604,7 @@ for epoch in range(5):
 def test_a_script_in_a_package_finds_its_package_and_one_beside_a_package_is_told_how(
     seerd: Seerd,
 ) -> None:
-    seerd.write_spec()
+    seerd.write_spec(**ROOM)
     for name in ("pkg/train.py", "scripts/train.py"):
         (seerd.spec.parent / name).parent.mkdir()
         (seerd.spec.parent / name).write_text(PACKAGED.format(start="pkg.data"))
