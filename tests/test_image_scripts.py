@@ -235,26 +235,25 @@ def test_where_no_package_has_the_drivers_version_it_is_told_before_an_image_is_
     assert "take a base image that has both" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("undo", "told"),
-    [
-        ("rm /etc/apt/apt.conf.d/99seerd", "APT::Periodic::Enable is not 0"),
-        (
-            "echo 'APT::Periodic::Enable \"1\";' >/etc/apt/apt.conf.d/99z",
-            "APT::Periodic::Enable is not 0",
-        ),
-        ("systemctl unmask apt-daily-upgrade.timer", "apt-daily-upgrade.timer is disabled"),
-        ("systemctl unmask unattended-upgrades.service", "unattended-upgrades.service is disabled"),
-    ],
+UPGRADES = (
+    ("rm /etc/apt/apt.conf.d/99seerd", "APT::Periodic::Enable is not 0"),
+    ("systemctl unmask apt-daily-upgrade.timer", "apt-daily-upgrade.timer is disabled"),
+    ("systemctl unmask unattended-upgrades.service", "unattended-upgrades.service is disabled"),
+    (
+        "echo 'APT::Periodic::Enable \"1\";' >/etc/apt/apt.conf.d/99z",
+        "APT::Periodic::Enable is not 0",
+    ),
 )
-def test_upgrades_are_off_and_the_check_says_which_are_not(
-    machine: Machine, undo: str, told: str
-) -> None:
+"""Commands that turn upgrades on, and what the check says then."""
+
+
+def test_upgrades_are_off_and_the_check_says_which_are_not(machine: Machine) -> None:
     assert "upgrades are on" in machine.wrong()
-    machine.provision()
-    assert machine.wrong() == ""
-    machine.run(undo)
-    assert told in machine.wrong()
+    for undo, told in UPGRADES:
+        machine.provision()
+        assert machine.wrong() == ""
+        machine.run(undo)
+        assert told in machine.wrong(), undo
 
 
 PACKAGES = {
