@@ -76,7 +76,7 @@ def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobPr
 
 
 def _made(problem: Problem, parts: list[tuple[int, float]], job: JobProfile) -> float:
-    """Estimate the reports made in parts of (GPUs, seconds); a start comes where the GPUs change."""
+    """Estimate the reports of parts of (GPUs, seconds); a start comes where the GPUs change."""
     made, before = 0.0, 0
     for gpus, lasts_s in parts:
         start_s = job.start.p50_s if gpus != before else 0.0
