@@ -30,8 +30,8 @@ from seerd.core.verdicts import (
 from seerd.planner.trial_ids import job_of
 from seerd.units import format_size
 
-FEW, DIGITS = 3, 9
 COMPARED = 20  # trials that a report is compared with: runs may have thousands
+FEW, DIGITS = 3, 9
 """So many numbers, if they have so many digits in all, are hardly the same by chance in two trials;
 nor is one number in so many trials beside another. Accuracies on few samples have two digits.
 """
