@@ -23,11 +23,12 @@ from seerd.agent.protocol import Checkpointed, Complained, Reported
 PROGRAMS = Path(__file__).parents[1] / "programs"
 COMPILER = "torch._dynamo"
 """Each process of DDP, or with an optimizer, imports it: more than a second."""
+NO_COMPILER = {"PYTHONPATH": str(PROGRAMS.parent / "no_compiler")}
 PRELOADED = {
     "accelerate": ["accelerate", COMPILER],
     "fsdp": [COMPILER],
     # torchmetrics, which it imports, asks for the rank.
-    "lightning": [COMPILER, "torch.onnx", "matplotlib.pyplot", "scipy.stats", "scipy.signal"],
+    "lightning": ["torch", "torch.onnx", "matplotlib.pyplot", "scipy.stats", "scipy.signal"],
     "transformers": ["transformers.trainer", "transformers.models.bert.modeling_bert", COMPILER],
 }
 """The parts that take long: to import a package alone imports few of its modules."""
@@ -36,6 +37,8 @@ PRELOADED = {
 def begin(rig: Rig, program: str, log: Path, **env: str) -> Client:
     """All starts are forks of one process that has imported the framework, which takes long."""
     text = (PROGRAMS / f"with_{program}.py").read_text()
+    if COMPILER not in PRELOADED[program]:
+        env |= NO_COMPILER
     job = rig.job(
         text, launcher="torchrun", args=[str(log)], env=env, checkpoint_every_s=0.0,
         preload=PRELOADED[program],

@@ -5,6 +5,7 @@ and the report says which it was.
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,13 +43,12 @@ too.
 """
 QUIET_S = (10.0, 20.0)
 """The same for one with a rank that hangs."""
-IMPORTED = ["torch._dynamo"]
-"""Beforehand, once: every rank with DDP or an optimizer would import it, for more than a second."""
+NO_COMPILER = str(Path(__file__).parents[1] / "no_compiler")
 
 
 def of(guilty: int, where: str, does: str) -> dict[str, str]:
     """The environment in which this rank does so, in the middle of a unit of work or at its end."""
-    return {"GUILTY": str(guilty), "WHERE": where, "DOES": does}
+    return {"GUILTY": str(guilty), "WHERE": where, "DOES": does, "PYTHONPATH": NO_COMPILER}
 
 
 @pytest.fixture
@@ -65,9 +65,7 @@ def test_when_a_rank_is_killed_the_others_end_and_it_is_named_and_quoted(rig):
         "    trial.report",
         '    if trial.epoch >= 8: __import__("ctypes").CDLL(None).sleep(600)\n    trial.report',
     )
-    client = rig.ready(
-        rig.job(script, launcher="torchrun", preload=IMPORTED, env=of(1, "unit", does))
-    )
+    client = rig.ready(rig.job(script, launcher="torchrun", env=of(1, "unit", does)))
     client.start(gpus=(0, 1, 2))
     said = client.until(Reported, lambda fact: fact.epoch == 8)
     end = client.exit_of()
@@ -86,7 +84,7 @@ def test_ranks_that_hang_are_found_by_their_neighbours_and_one_that_computes_is_
     its neighbour waits as long.
     """
     env = of(1, "step", "exec(os.environ[trial._attempt.trial])")
-    job = rig.job(TRAINS, launcher="torchrun", preload=IMPORTED, env=env)
+    job = rig.job(TRAINS, launcher="torchrun", env=env)
     # An eighth of a CPU, on any machine: other tests need the cores too.
     computes = (
         "until = time.process_time() + 0.002\n"

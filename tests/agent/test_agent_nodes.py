@@ -32,9 +32,7 @@ SECONDS = 15.0
 TRAINS = """
 import os, time, torch, seerd
 trial = seerd.trial()
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-trial.track(model=model, optimizer=optimizer)
+trial.track(model=torch.nn.Linear(2, 1))
 guilty = int(os.environ.get("GUILTY", "-1"))
 while trial.running():
     time.sleep(0.02)
@@ -82,6 +80,13 @@ def free_port(address: str) -> int:
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
+
+
+def is_a_rank(process: psutil.Process) -> bool:
+    try:
+        return "LOCAL_RANK" in process.environ()
+    except (psutil.Error, OSError):
+        return False
 
 
 @pytest.fixture
@@ -138,6 +143,8 @@ def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted_though_it
     pair.start()
     innocent = pair.clients[1 - guilty]
     assert innocent.exit_of()
+    while any(map(is_a_rank, pair.rigs[guilty].processes_of())):  # it is still being torn down
+        time.sleep(0.01)
     crashed_at = time.time()
     pair.clients[guilty].stop()
     ends = pair.exits()

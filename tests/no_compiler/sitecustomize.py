@@ -14,6 +14,7 @@ def disable(function=None, recursive=True, **_):
 compiler = types.ModuleType("torch._dynamo")
 compiler.disable = disable
 compiler.graph_break = lambda: None
+compiler.OptimizedModule = type("OptimizedModule", (), {})
 compiler.trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
 compiler.utils = types.ModuleType("torch._dynamo.utils")
 compiler.utils.get_optimize_ddp_mode = lambda: "no_optimization"
