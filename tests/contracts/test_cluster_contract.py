@@ -109,7 +109,7 @@ def made(
 def begun(made: Made) -> RunFolder:
     """The folder of a run that `seerd run` would begin now."""
     experiment, quote = of_one(made.spec), clusters.quote(made.spec)
-    facts = plans.facts_of(experiment, plans.plan_of(experiment, made.home, quote))
+    facts = plans.facts_of(experiment, made.home, quote, ideal=False, minimize=None)
     clusters.check_quota(experiment, facts)
     folder, state = runs.create(experiment, facts, made.home, quote, 1.8e9)
     assert state.facts.cluster.billing == ("rented" if made.spec.cluster.rented else "held")
