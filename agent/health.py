@@ -331,9 +331,7 @@ def held(
     """
     processes = [app for app in apps if len(app) == 3 and app[0].isdecimal()]
     for index, uuid, in_use, *_ in (card for card in cards if len(card) >= 3):
-        if not any(
-            name == index or (name[:4] == "GPU-" and uuid.startswith(name)) for name in names
-        ):
+        if index not in names and not any(n[:4] == "GPU-" and uuid.startswith(n) for n in names):
             continue
         here = [(pid, used) for pid, of, used in processes if of == uuid]
         for pid, used in here:

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from seerd.agent.manifest import Comparison
 from seerd.agent.warm.script import Script
 from seerd.training import checkpoints
-from seerd.training.attempt import Attempt, mean_of, since_boot
+from seerd.training.attempt import Attempt, aggregate, since_boot
 from seerd.training.data import Sampler, Share, split
 from seerd.training.marks import Mark, Steps
 from seerd.training.pace import Horizon
@@ -552,9 +552,9 @@ def test_a_report_must_have_what_the_spec_has_a_constraint_on(tmp_path: Path) ->
 
 
 def test_a_mean_is_finite_or_none() -> None:
-    assert mean_of([0.1]) == 0.1
-    assert mean_of([1.0, None]) is None
-    assert mean_of([1.7e308, 1.7e308]) is None
+    assert aggregate([0.1]) == 0.1
+    assert aggregate([1.0, None]) is None
+    assert aggregate([1.7e308, 1.7e308]) is None
 
 
 def horizon(folder: Path, ends_in_s: float | None, max_reports: int | None = None) -> Horizon:

@@ -24,7 +24,7 @@ def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
     paths = _logs(folder, trial, wanted)
     if not paths and not wanted.follow:
         who = f"{harmless(trial)} has" if trial else f"the trials of {folder.run} have"
-        print(f"seerd: {who} printed nothing", file=sys.stderr)
+        print(f"seerd: {who} printed nothing that has come here yet", file=sys.stderr)
     if wanted.files:
         for path in paths:
             print(printable(str(path)))

@@ -132,11 +132,11 @@ def _page_of(to: Path | None, otherwise: str) -> Path:
 def _write(to: Path, page: str) -> None:
     """Write the page in one step, so that a browser never loads half of it."""
     part = to.with_name(f".{to.name}.part")
-    try:
-        with writing(to):
+    with writing(to):
+        try:
             part.write_text(page, encoding="utf-8")
             part.replace(to)
-    except UsageError:
-        part.unlink(missing_ok=True)
-        raise
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
     print(f"{harmless(str(to))} ({len(page.encode()) / 1e6:.1f} MB)", flush=True)

@@ -92,9 +92,8 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
 
 def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
     """Return this region's newest times: of these types, else of their family, else of any."""
-    families = {family_of(name) for name in types}
     here = [times for times in kept if times.region == region]  # the newest first
-    near = [times for times in here if family_of(times.instance_type) in families]
+    near = [times for times in here if family_of(times.instance_type) in map(family_of, types)]
     own = [times for times in near if times.instance_type in types]
     return next(iter([*own, *near, *here]), None)
 

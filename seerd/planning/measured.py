@@ -25,8 +25,7 @@ from seerd.core.events import (
 class Measured:
     """Samples in seconds, in the order in which they were made, of what a `KeptProfile` has."""
 
-    # from report to report, by number of GPUs
-    report_s: dict[int, list[float]] = field(default_factory=dict)
+    report_s: dict[int, list[float]] = field(default_factory=dict)  # of each number of GPUs
     # numbers of GPUs for which all timed reports had a warm-up or a checkpoint in them
     rough: set[int] = field(default_factory=set)
     start_s: list[float] = field(default_factory=list)

@@ -199,9 +199,8 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
     """Return the profile of this script on the first of these machines that has one."""
     for instance_type in machine_types:
         path = path_of(home, target_of(spec, instance_type).key)
-        with contextlib.suppress(
-            OSError, ValueError, ArithmeticError, RecursionError
-        ):  # msgspec's errors are ValueErrors
+        with contextlib.suppress(OSError, ValueError, ArithmeticError, RecursionError):
+            # msgspec's errors are ValueErrors
             kept = msgspec.json.decode(path.read_bytes(), type=KeptProfile)
             if kept.version == VERSION and _is_possible(kept):
                 return profile_of(kept)

@@ -203,9 +203,11 @@ class Dispatch:
     async def _launch(self, command: commands.Launch) -> None:
         try:
             launched = await self._environment.provider.launch(command.id, command.orphan_timeout_s)
+        except LaunchError as error:
+            self._refuse(command, error)
+            return
         except ProviderError as error:
-            unknown = LaunchError(str(error), retry=True)
-            self._refuse(command, error if isinstance(error, LaunchError) else unknown)
+            self._refuse(command, LaunchError(str(error), retry=True))
             return
         slow = f"{launched.instance} is being made ready: data and checks"
         setup = any(job.setup for job in self._environment.jobs or [self._environment.job])

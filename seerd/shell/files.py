@@ -1,4 +1,4 @@
-"""Files of what was measured, below the folder of all runs: each is whole or absent."""
+"""Small JSON files below the folder of all runs: each is whole or absent."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
 from seerd.core.events import AnyEvent, ExitCause, Goal, Notice
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
-from seerd.training.attempt import mean_of
+from seerd.training.attempt import aggregate
 
 # decimals of moments where nothing takes time, so that equal moments are equal floats
 NANOSECONDS = 9
@@ -332,7 +332,7 @@ class SimulatedFleet:
             events.TrialCheckpointed,
             name=name,
             reports=attempt.reports,
-            metric=mean_of(last),
+            metric=aggregate(last),
             sha256=NO_SHA256,
             size=1000,
             save_s=self.behaviour.stop.p50_s,

@@ -56,8 +56,8 @@ class Attempt:
     def recent(
         self, before: List[Optional[float]], metrics: Dict[str, Optional[float]]
     ) -> List[Optional[float]]:
-        """Return the values of which a checkpoint has the mean (`mean_of`), so that all who compare
-        checkpoints agree: the last `smooth`, None where a constraint is violated.
+        """Return the values that a checkpoint's metric is made of (`aggregate`), so that all who
+        compare checkpoints agree: the last `smooth`, None where a constraint is violated.
         """
         value = metrics[self.metric] if allows(self.constraints, metrics) else None
         return [*before, value][-self.smooth :]
@@ -107,7 +107,7 @@ def since_boot() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def mean_of(values: List[Optional[float]]) -> Optional[float]:
+def aggregate(values: List[Optional[float]]) -> Optional[float]:
     """Return the mean of at least one value; None if it, or one of them, is not finite (None)."""
     finite = [value for value in values if value is not None]
     try:

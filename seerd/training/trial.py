@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from seerd.agent.progress_marks import ENDED, SAVING, WAITING, WORKING
 from seerd.training import checkpoints, randomness, sharded
-from seerd.training.attempt import Attempt, mean_of, write_imports
+from seerd.training.attempt import Attempt, aggregate, write_imports
 from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, first_batch, split
 from seerd.training.marks import Mark, Steps
@@ -289,7 +289,7 @@ class Trial:
             name: number if math.isfinite(number) else None for name, number in numbers.items()
         }
         self._recent = attempt.recent(self._recent, finite)
-        self._metrics = {**finite, attempt.metric: mean_of(self._recent)}
+        self._metrics = {**finite, attempt.metric: aggregate(self._recent)}
         attempt.tell("report", epoch=self.epoch, metrics=finite, unit_s=self._pace.longest_unit())
 
     # ------------------------------------------------------------ when to leave, when to save

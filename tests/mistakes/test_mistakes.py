@@ -128,8 +128,8 @@ def test_commands_about_a_run_that_goes_on(going: Command, tmp_path: Path, shown
     assert "resume" not in looked
     shown(page.COMMANDS[0], page.command_section(page.COMMANDS[0], "seerd show last", looked))
     printed = asked("logs", "last", "t0001")
-    assert printed == "seerd: t0001 has printed nothing"
-    assert "the trials of RUN have printed nothing" in asked("logs", "last")
+    assert printed == "seerd: t0001 has printed nothing that has come here yet"
+    assert "the trials of RUN have printed nothing that has come here yet" in asked("logs", "last")
     shown(
         page.COMMANDS[1], page.command_section(page.COMMANDS[1], "seerd logs last t0001", printed)
     )

@@ -49,7 +49,7 @@ KEEPING = (
         "models are compared by their last report, however many are to count",
         "the model whose last reports have the best mean is handed back",
         "Trial.report",
-        "mean_of(self._recent)",
+        "aggregate(self._recent)",
         "metrics[attempt.metric]",
         (MEAN,),
     ),

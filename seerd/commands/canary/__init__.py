@@ -47,7 +47,7 @@ from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import tell, writing
 from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.commands.options import SpecOptions
-from seerd.errors import UsageError
+from seerd.errors import CloudError, UsageError
 from seerd.planning import cloud_times
 from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
@@ -169,7 +169,10 @@ async def _rental(
     cloud: Cloud, kind: str, count: int, longest_s: float, image: Image
 ) -> CanaryRental:
     """Look up the price. Raises `CloudError` if AWS does not tell it: then there is no cap."""
-    price = await prices.on_demand(cloud, kind)
+    try:
+        price = await prices.on_demand(cloud, kind)
+    except CloudError as error:
+        raise CloudError(f"nothing was started: what {kind} costs is unknown: {error}") from error
     disk_gb = sum(gb for _, gb in image.disks) or USUAL_DISK_GB
     bursts = kind in SMALL_TYPES.values()
     return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb, bursts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from seerd.agent.patterns import NumberPattern
-from seerd.training.attempt import Attempt, mean_of
+from seerd.training.attempt import Attempt, aggregate
 
 MOST_AT_ONCE = 1 << 20
 LONGEST_LINE = 1 << 14  # the end of a longer line is not read: a pattern may take long on it
@@ -173,7 +173,7 @@ class Reports:
     @property
     def saved_metrics(self) -> Dict[str, Optional[float]]:
         """The last report's metrics in a checkpoint: the one that counts may be a mean."""
-        return {**self.metrics, self._metric: mean_of(self.recent)} if self.recent else {}
+        return {**self.metrics, self._metric: aggregate(self.recent)} if self.recent else {}
 
 
 def _text(line: bytes) -> str:
