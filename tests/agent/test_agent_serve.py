@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from dataclasses import replace
@@ -407,7 +408,8 @@ def test_a_later_preparation_takes_the_place_of_one_that_hangs(rig):
     while not (rig.source / "begun").exists():
         time.sleep(0.01)
     client.say(Prepare("next", rig.job(setup=["echo > made"])))
-    assert "ended with exit status -9" in client.until(Refused).why
+    # 137: of the two processes that are killed its child is gone first, and the shell says so
+    assert re.search("ended with exit status (-9|137)", client.until(Refused).why)
     client.until(Prepared, lambda fact: fact.id == "next")
     assert (rig.source / "made").exists()
 
