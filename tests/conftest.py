@@ -52,6 +52,7 @@ LEASES = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is collected: what is imported and collected stays
     config.stash[NOT_HERE] = set()
     config.stash[LEASES] = tempfile.TemporaryDirectory(prefix="seerd-gpus-")
     os.environ[ELSEWHERE] = str(Path(config.stash[LEASES].name, "shared"))
@@ -83,6 +84,7 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what stays until the end: all tests and libraries."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

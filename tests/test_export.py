@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import optuna
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seerd.commands import beginning, exporting
 from seerd.commands.export import ExportOptions, export
@@ -149,6 +147,8 @@ def once(pairs: list[tuple[int, float]]) -> dict[int, float]:
 
 
 def from_tensorboard(where: str, state: State) -> dict[str, dict[int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     found = {}
     for path in (Path(where) / state.facts.run).glob("*"):  # nothing, before it is there
         read = EventAccumulator(str(path), size_guidance={"scalars": 0})
@@ -186,6 +186,8 @@ def from_mlflow(where: str, state: State) -> dict[str, dict[int, float]]:
 
 
 def from_optuna(where: str, state: State) -> dict[str, dict[int, float]]:
+    import optuna
+
     study = optuna.load_study(study_name=state.facts.run, storage=where)
     pairs = [(one.user_attrs["seerd:trial"], one.intermediate_values) for one in study.trials]
     assert len(dict(pairs)) == len(pairs)
@@ -291,6 +293,8 @@ def test_what_was_left_half_written_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_an_optuna_study_says_what_became_of_trials(tmp_path: Path) -> None:
+    import optuna
+
     folder, where = run_of(tmp_path), f"sqlite:///{tmp_path}/study.db"
     export(folder, ExportOptions(optuna=where))
     state = read_history(folder).state

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
 from seerd.api.handle import load
@@ -115,6 +114,8 @@ def test_tables_have_each_jobs_metric(folder: RunFolder) -> None:
 
 
 def test_optuna_has_a_study_for_each_job(folder: RunFolder, tmp_path: Path) -> None:
+    import optuna
+
     where = f"sqlite:///{tmp_path / 'study.db'}"
     for _ in range(2):
         export(folder, ExportOptions(optuna=where))

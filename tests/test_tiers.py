@@ -16,8 +16,10 @@ ROOT = Path(__file__).parent.parent
 FULL = "tests/violence/test_full_disk.py"
 
 
-def run(*args: str, **env: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", *args]
+def run(base: Path, *args: str, **env: str) -> str:
+    # Without a folder of its own it would remove those of earlier runs, which takes minutes.
+    own = ("-n", "1", "-p", "no:cacheprovider", f"--basetemp={base / 'own'}")
+    command = [sys.executable, "-m", "pytest", *own, *args]
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         command,
@@ -31,15 +33,15 @@ def run(*args: str, **env: str) -> str:
     return done.stdout
 
 
-def test_what_cannot_run_here_is_told_with_the_command_that_runs_it() -> None:
-    told = run(FULL, "tests/test_units.py", SEERD_WITHOUT="mounts")
+def test_what_cannot_run_here_is_told_with_the_command_that_runs_it(tmp_path: Path) -> None:
+    told = run(tmp_path, FULL, "tests/test_units.py", SEERD_WITHOUT="mounts")
     assert f"{FULL}: 3 tests, they have disks of their own, which they fill: SEERD" in told
     assert "sudo make test-system" in told
     assert "skipped" not in told
 
 
-def test_nothing_is_told_of_tests_that_were_not_chosen() -> None:
-    told = run(FULL, "tests/test_units.py", "-m", "fast", SEERD_WITHOUT="mounts")
+def test_nothing_is_told_of_tests_that_were_not_chosen(tmp_path: Path) -> None:
+    told = run(tmp_path, FULL, "tests/test_units.py", "-m", "fast", SEERD_WITHOUT="mounts")
     assert "not run here" not in told
 
 

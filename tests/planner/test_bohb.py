@@ -10,7 +10,6 @@ import sys
 import warnings
 from statistics import mean
 
-import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -355,6 +354,8 @@ def test_only_where_configurations_come_from_differs_from_asha() -> None:
 
 
 def test_optuna_s_settings_are_as_before() -> None:
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.DEBUG)
     try:
         with warnings.catch_warnings():
