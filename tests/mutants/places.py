@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_PRODUCT = frozenset({"tests", "bench", "docs", "examples", "build", "dist"})
-
-Edit = Callable[[], None]
 
 
 class ListError(Exception):
@@ -55,14 +54,44 @@ def changed(place: Named, old: str, new: str) -> str:
     Both are expressions, or both are statements (`new` may be empty). A dict stands for entries
     of a larger one, a text for a part of a longer one.
     """
-    tree = ast.parse(place.path.read_text(encoding="utf-8"))
-    scopes = [node for name, node in _names(tree.body, ()) if name == place.name]
-    edits = [edit for scope in scopes for edit in _edits(scope, old, new)]
+    file = _read_file(place.path.read_text(encoding="utf-8"))
+    places = [
+        (at, node)
+        for at, statement in enumerate(file.tree.body)
+        for name, node in _names([statement], ())
+        if name == place.name
+    ]
+    edits = [(at, edit) for at, scope in places for edit in _edits(scope, old, new)]
     if len(edits) != 1:
         name = ".".join(place.name)
         raise ListError(f"this stands {len(edits)} times in {name} of {place.path}:\n{old}")
-    edits[0]()
-    return ast.unparse(tree) + "\n"
+    ((at, edit),) = edits
+    with edit.made():
+        return _joined([*file.texts[:at], ast.unparse(file.tree.body[at]), *file.texts[at + 1 :]])
+
+
+def unchanged(path: Path) -> str:
+    """Return a file's code as `changed` writes it: without comments, wrapped alike."""
+    return _joined(_read_file(path.read_text(encoding="utf-8")).texts)
+
+
+def _joined(statements: Sequence[str]) -> str:
+    return "\n".join(statements) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file's tree, and the code of each of its statements."""
+
+    tree: ast.Module
+    texts: list[str]
+
+
+@lru_cache(maxsize=1)
+def _read_file(text: str) -> _File:
+    """Read it once for all mistakes in it, each of which is undone: this takes longest."""
+    tree = ast.parse(text)
+    return _File(tree, [ast.unparse(statement) for statement in tree.body])
 
 
 @cache
@@ -94,7 +123,7 @@ def _names(
                 yield (*prefix, name), node
 
 
-def _edits(scope: ast.stmt, old: str, new: str) -> Iterator[Edit]:
+def _edits(scope: ast.stmt, old: str, new: str) -> Iterator[_Edit]:
     """One for each place in `scope` where `old` could become `new`."""
     match _read(old), _read(new):
         case [ast.Expr(ast.Constant(str(was)))], [ast.Expr(ast.Constant(str(becomes)))]:
@@ -114,66 +143,65 @@ def _read(code: str) -> list[ast.stmt]:
         raise ListError(f"this is no code:\n{code}") from None
 
 
-def _in_texts(scope: ast.stmt, old: str, new: str) -> Iterator[Edit]:
+def _in_texts(scope: ast.stmt, old: str, new: str) -> Iterator[_Edit]:
     for node in ast.walk(scope):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value.replace(old, new, 1)
             for _ in range(node.value.count(old)):
-                yield _Set(node, "value", text)
+                yield _Edit(node, {"value": text})
 
 
-def _in_dicts(scope: ast.stmt, old: ast.Dict, new: ast.Dict) -> Iterator[Edit]:
+def _in_dicts(scope: ast.stmt, old: ast.Dict, new: ast.Dict) -> Iterator[_Edit]:
     wanted, becomes = (list(zip(one.keys, one.values, strict=True)) for one in (old, new))
     for node in ast.walk(scope):
         if isinstance(node, ast.Dict):
             entries = list(zip(node.keys, node.values, strict=True))
             for at in _found(entries, wanted):
                 after = entries[:at] + becomes + entries[at + len(wanted) :]
-                dict_after = ast.Dict([key for key, _ in after], [value for _, value in after])
-                yield _Become(node, dict_after)
+                keys, values = [key for key, _ in after], [value for _, value in after]
+                yield _Edit(node, {"keys": keys, "values": values})
 
 
-def _in_expressions(scope: ast.stmt, old: ast.expr, new: ast.expr) -> Iterator[Edit]:
+def _in_expressions(scope: ast.stmt, old: ast.expr, new: ast.expr) -> Iterator[_Edit]:
     for node in ast.walk(scope):
         for field, value in ast.iter_fields(node):
             if isinstance(value, ast.expr) and _same(value, old):
-                yield _Set(node, field, new)
+                yield _Edit(node, {field: new})
             elif isinstance(value, list):
                 for at, one in enumerate(value):
                     if isinstance(one, ast.expr) and _same(one, old):
-                        yield _Set(node, field, [*value[:at], new, *value[at + 1 :]])
+                        yield _Edit(node, {field: [*value[:at], new, *value[at + 1 :]]})
 
 
-def _in_blocks(scope: ast.stmt, old: list[ast.stmt], new: list[ast.stmt]) -> Iterator[Edit]:
+def _in_blocks(scope: ast.stmt, old: list[ast.stmt], new: list[ast.stmt]) -> Iterator[_Edit]:
     for node in ast.walk(scope):
         for field, value in ast.iter_fields(node):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 for at in _found(value, old):
                     after = [*value[:at], *new, *value[at + len(old) :]]
-                    yield _Set(node, field, after or [ast.Pass()])
+                    yield _Edit(node, {field: after or [ast.Pass()]})
 
 
 @dataclass(frozen=True, slots=True)
-class _Set:
-    """Gives a node's field another value."""
+class _Edit:
+    """Gives fields of a node other values."""
 
     node: ast.AST
-    field: str
-    value: object
+    fields: dict[str, object]
 
-    def __call__(self) -> None:
-        setattr(self.node, self.field, self.value)
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Make it, and undo it at the end."""
+        before = {field: getattr(self.node, field) for field in self.fields}
+        self._set(before | self.fields)
+        try:
+            yield
+        finally:
+            self._set(before)
 
-
-@dataclass(frozen=True, slots=True)
-class _Become:
-    """Gives a dict the entries of another."""
-
-    node: ast.Dict
-    other: ast.Dict
-
-    def __call__(self) -> None:
-        self.node.keys, self.node.values = self.other.keys, self.other.values
+    def _set(self, fields: dict[str, object]) -> None:
+        for field, value in fields.items():
+            setattr(self.node, field, value)
 
 
 def _found(items: Sequence[object], wanted: Sequence[object]) -> Iterator[int]:
