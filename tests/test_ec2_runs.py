@@ -107,15 +107,16 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     rig = coordinator.rig
     first, second = list(rig.subnets)[:2]
     rig.set_capacity(FOUR_GPUS, first, 0, "spot")
+    shutil.copytree(coordinator.project / "light", coordinator.project, dirs_exist_ok=True)
     job = Job(
-        "100s",
-        "30gpu-min",
+        "75s",
+        "24gpu-min",
         launcher="torchrun",
         policy=STAGES,
         limits="max_gpus = 12",
         market="spot",
         # done long before the deadline, so that stages can be long enough for a busy machine
-        env='SEERD_TEST_EPOCHS = "50"',
+        env='SEERD_TEST_EPOCHS = "36"',
     )
     write(coordinator, job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")

@@ -1,0 +1,1 @@
+"""As much of torch as torchrun is (`distributed/run.py`)."""

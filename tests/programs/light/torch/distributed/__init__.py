@@ -1,0 +1,1 @@
+"""As much of it as torchrun is."""
