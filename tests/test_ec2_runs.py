@@ -155,8 +155,15 @@ def test_on_an_ec2_as_slow_as_it_is_rounds_end_with_a_model_and_nothing_left_and
     if not LONG:
         rig.set_boot(pending_s=5.0, boot_s=3.0, nologin_s=0.5, hidden_s=0.5, address_s=1.5)
         rig.set_cold(4.0)
-    limit_s, measured = (115, MEASURED_IN_LIFE) if LONG else (60, MEASURED_SOONER)
-    job = Job(f"{limit_s}s", "12gpu-min", policy='t_min = "6s"', limits="max_gpus = 8")
+    limit_s, measured = (115, MEASURED_IN_LIFE) if LONG else (90, MEASURED_SOONER)
+    job = Job(
+        f"{limit_s}s",
+        "16gpu-min",
+        policy='t_min = "6s"' + ("" if LONG else "\ntrials = 8"),
+        limits="max_gpus = 8",
+        # done long before the deadline, which has room for a busy machine
+        env="" if LONG else 'SEERD_TEST_EPOCHS = "14"',
+    )
     write(coordinator, job, measured)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.ends(run, 0, 180)
