@@ -42,9 +42,6 @@ def project(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         folder.mkdir()
         (folder / "train.py").write_text("pass\n")
         (folder / "train.py").chmod(0o755)
-        (folder / "requirements.txt").write_text(
-            "# what the rig's interpreter has anyway\nmsgspec\n"
-        )
         keys = {
             "provider": "ec2",
             "region": "us-east-1",
@@ -146,7 +143,7 @@ async def booted(rig: Rig, image: str) -> Path:
 
 
 def test_the_image_has_what_was_installed_and_boots_and_nothing_else_is_left(
-    rig: Rig, project: Callable[..., list[str]]
+    rig: Rig, project: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     client(rig, "s3").put_object(Bucket=rig.bucket, Key="corpus/a/b.txt", Body=b"data")
     command = project(
@@ -156,6 +153,8 @@ def test_the_image_has_what_was_installed_and_boots_and_nothing_else_is_left(
         f'env = {{ WANDB_API_KEY = "{SECRET}" }}',
         f'data = [{{ from = "s3://{rig.bucket}/corpus", to = "data" }}]',
     )
+    requirements = tmp_path / "project" / "requirements.txt"
+    requirements.write_text("# what the rig's interpreter has anyway\nmsgspec\n")
     ended = build(rig, [*command, "--data", "--name", "digits image", "--json"])
     assert ended.returncode == 0, ended.stderr
     for progress in (
