@@ -26,6 +26,8 @@ from typing import IO, Any, NoReturn, Self
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 1 << 17
+NAME = f"seerd-commands-{os.getpid()}"
+"""Of the socket at which a command may ask for another."""
 STARTING = threading.Lock()
 
 
@@ -109,22 +111,31 @@ def run_command(
     return subprocess.CompletedProcess(command.args, command.returncode, out, err)
 
 
+def forked() -> dict[str, str]:
+    """Variables with which a command that starts `seerd` has a fork, too."""
+    _server()
+    return {"PYTHONPATH": str(ROOT / "tests" / "forked"), "SEERD_TEST_COMMANDS": NAME}
+
+
 @cache
 def _server() -> socket.socket:
     """Start the process that forks; it ends with this one."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    subprocess.Popen(
-        [sys.executable, "-m", "tests.commands", str(there.fileno())],
-        cwd=ROOT,
-        pass_fds=[there.fileno()],
-        stdin=subprocess.DEVNULL,
-    ).returncode = 0  # nobody waits for it
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(f"\0{NAME}")
+        door.listen()
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.commands", str(there.fileno()), str(door.fileno())],
+            cwd=ROOT,
+            pass_fds=[there.fileno(), door.fileno()],
+            stdin=subprocess.DEVNULL,
+        ).returncode = 0  # nobody waits for it
     there.close()
     atexit.register(here.close)
     return here
 
 
-def serve(control: socket.socket) -> None:
+def serve(control: socket.socket, door: socket.socket) -> None:
     """Start commands until nobody is there any more."""
     from seerd import commands
 
@@ -134,11 +145,16 @@ def serve(control: socket.socket) -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        line, descriptors, _, _ = socket.recv_fds(control, LONGEST, 3)
-        if not line:
-            return
+        if control in select.select([control, door], [], [])[0]:
+            line, descriptors, _, _ = socket.recv_fds(control, LONGEST, 3)
+            if not line:
+                return
+        else:
+            with door.accept()[0] as wire:
+                line, descriptors, _, _ = socket.recv_fds(wire, LONGEST, 3)
         if os.fork() == 0:
             control.close()
+            door.close()
             _watch(json.loads(line), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -184,4 +200,4 @@ def _begin(request: dict[str, Any], out: int, err: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:]))

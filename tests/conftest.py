@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from itertools import count
@@ -56,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_HERE] = set()
     config.stash[LEASES] = tempfile.TemporaryDirectory(prefix="seerd-gpus-")
     os.environ[ELSEWHERE] = str(Path(config.stash[LEASES].name, "shared"))
+    # Programs of tests start as `python3`, for which pyenv has a script that computes longer than
+    # they do.
+    programs = (str(Path(sys.base_prefix, "bin")), os.environ.get("PATH"))
+    os.environ["PATH"] = os.pathsep.join(filter(None, programs))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

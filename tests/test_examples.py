@@ -75,7 +75,7 @@ def test_it_trains_and_its_model_is_evaluated(name: str, tmp_path: Path) -> None
     evaluated = subprocess.run(
         [sys.executable, "evaluate.py", str(model)],
         cwd=ROOT / "examples" / name,
-        env={**os.environ, "FASHION_MNIST": str(tmp_path)},
+        env={**os.environ, "FASHION_MNIST": str(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

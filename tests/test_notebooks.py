@@ -16,7 +16,8 @@ ASKED = 'deadline="2m", budget="8gpu-min"'
 SMALL = (
     'deadline="2m", budget="2gpu-min", set={"policy.t_min": "4s", "cluster.gpus": 1, '
     '"train.launcher": "python", "train.preload": False, '
-    '"metric.target": 0.5, "policy.start": [{"lr": 0.003, "momentum": 0.9, "width": 64, '
+    '"train.env": {"OMP_NUM_THREADS": "1"}, "metric.target": 0.5, '
+    '"policy.start": [{"lr": 0.003, "momentum": 0.9, "width": 64, '
     '"dropout": 0.0, "optimizer": "adam"}]}'
 )
 """It ends when its first model is any good, which takes one trial."""
@@ -27,6 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own, also for what Jupyter keeps."""
     monkeypatch.setenv("SEERD_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "no_compiler"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # more would wait for each other by computing
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / ".jupyter"))
     return tmp_path

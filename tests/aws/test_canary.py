@@ -65,7 +65,7 @@ from seerd.errors import CapError, UsageError
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec, load_spec
 from tests.aws.iam_lint import lint
-from tests.commands import Command
+from tests.commands import Command, forked
 
 ROOT = Path(__file__).parents[2]
 IMAGE = ROOT / "bench" / "testbed" / "rig" / "image"
@@ -114,6 +114,7 @@ def fly(rig: Rig, write: Callable[..., Path], tmp_path: Path) -> Fly:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     own |= rig.env | nothing | {"SEERD_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+    own |= forked()
 
     def start(command: str, *options: str, **changed: Any) -> Command:
         return Command([command, str(write(**changed)), *options], ROOT, own)
@@ -306,7 +307,7 @@ def test_ctrl_c_waits_for_no_end_and_empties_the_bucket(rig: Rig, fly: Fly) -> N
 def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in rig.env.items():
+    for name, value in (rig.env | forked()).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(ec2_fleet, "MEND_S", 2.0)
     monkeypatch.setattr(expedition, "WORK_S", 15.0)
@@ -579,7 +580,7 @@ def test_a_refusal_is_what_seerd_takes_it_for() -> None:
 def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
     rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in rig.env.items():
+    for name, value in (rig.env | forked()).items():
         monkeypatch.setenv(name, value)
     document = policy(replace(NEEDS, region="us-east-1", subnets=(), groups=()))
     for one in document["Statement"]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.commands import run_command
 from tests.violence import eyes, trace
 from tests.violence.eyes import Eyes, Life
 from tests.violence.ground import Ground, ground
@@ -294,14 +295,7 @@ class _Run:
             )
 
     def _ask(self, *args: str) -> dict[str, Any]:
-        told = subprocess.run(
-            [sys.executable, "-c", "from seerd import cli; cli.main()", *args, "last", "--json"],
-            env=self.ground.env,
-            cwd=self.ground.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        told = run_command([*args, "last", "--json"], self.ground.folder, self.ground.env)
         if told.returncode:
             return {
                 "failed": f"{' '.join(args)}: exit status {told.returncode}: {told.stderr[-500:]}"

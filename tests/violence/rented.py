@@ -8,6 +8,7 @@ and resumed when its daemon was killed.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -20,9 +21,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from bench.testbed.ec2_world import FOUR_GPUS, Coordinator, Job
+from bench.testbed import ec2_world
+from bench.testbed.ec2_world import FOUR_GPUS, Job
 from bench.testbed.rig import Rig, RigInstance
 from bench.testbed.rig.guest import client
+from tests.commands import run_command
 from tests.violence import eyes, trace
 from tests.violence.eyes import Eyes, Life
 from tests.violence.ground import PROGRAMS
@@ -67,13 +70,26 @@ end.
 """
 
 
+class Coordinator(ec2_world.Coordinator):
+    """Its reading commands are forks."""
+
+    def json(self, *args: str) -> Any:
+        """What a reading command tells."""
+        told = run_command([*args, "--json"], self.folder, self.environment())
+        assert told.returncode == 0, f"{args}: {told.returncode}\n{told.stdout}\n{told.stderr}"
+        return json.loads(told.stdout)
+
+
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """How long and for how much a run goes on; at most three instances of four GPUs."""
+    """How long and for how much a run goes on, and how often its trials report and save; at most
+    three instances of four GPUs.
+    """
 
     deadline_s: int
     budget_gpu_min: int
     t_min_s: int
+    epoch_s: float = 0.2
 
     @property
     def job(self) -> Job:
@@ -85,11 +101,13 @@ class Rental:
             "traced.py",
             policy=policy,
             limits="max_gpus = 12",
+            env=f'VIOLENCE_EPOCH_S = "{self.epoch_s}"',
         )
 
 
 LASTING = Rental(70, 48, 15)
-BRIEF = Rental(50, 40, 8)
+BRIEF = Rental(50, 40, 8, epoch_s=0.6)
+"""Each report costs agent, daemon and rig a call or several."""
 
 
 @dataclass(slots=True)

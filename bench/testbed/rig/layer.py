@@ -14,7 +14,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "image"
 SHOWN = {"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr", "var"}
-HIDDEN = ("var/tmp", "var/log", "var/mail", "var/lib/cloud", "var/cache", "etc/cron.d", "etc/ssh")
+HIDDEN = (
+    *("var/tmp", "var/log", "var/mail", "var/lib/cloud", "var/cache", "var/lib/apt/lists"),
+    *("etc/cron.d", "etc/ssh"),
+)
 PROGRAMS = {
     "usr/local/lib/rig/boot": "boot",
     "usr/local/lib/rig/init": "init",

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-OWN = dict(zip(sys.argv[1:-1:2], sys.argv[2:-1:2]))
+OWN = dict(zip(sys.argv[1:-1:2], sys.argv[2:-1:2], strict=True))
 """Each option has a value; the script comes last."""
 NODES, HERE = int(OWN["--nnodes"]), int(OWN["--nproc-per-node"])
 FIRST = HERE * int(OWN.get("--node-rank", "0"))
