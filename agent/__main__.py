@@ -20,10 +20,10 @@ from seerd.agent import clock, host
 from seerd.agent.launch import LIBRARY, unpack_library
 from seerd.agent.orders import Here
 from seerd.agent.serve import Agent, Lease
+from seerd.agent.timings import TIMINGS, Timings
 
 NAME = "seerd-agent"
 """Name of the process, which an instance's boot script looks for (seerd/aws/userdata.py)."""
-LOCK_S = 2.0  # seconds to try for the lock: others hold it for an instant to see who lives
 LOCK_POLL_S = 0.01
 PRIVATE = 0o700
 WAYS = (("shutdown", "-h", "now"), ("poweroff",), ("systemctl", "poweroff"))
@@ -34,7 +34,7 @@ ONE_S, AGAIN_S, GIVE_UP_S = 20.0, 5.0, 600.0
 log = logging.getLogger("agent")
 
 
-def main() -> int:
+def main(timings: Timings = TIMINGS) -> int:
     """Run the agent until its end; return the exit status: 1 if the folder has an agent."""
     options = _options()
     program, folder = Path(sys.argv[0]).resolve(), Path(options.folder).resolve()
@@ -42,11 +42,11 @@ def main() -> int:
     folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     folder.chmod(PRIVATE)
     os.chdir(folder)
-    if not _lock():
+    if not _lock(timings.lock_s):
         print(f"another agent lives in {folder}", file=sys.stderr)
         return 1
     host.show_as(NAME)
-    asyncio.run(_live(options, folder, program, library))
+    asyncio.run(_live(options, timings, folder, program, library))
     return 0
 
 
@@ -67,10 +67,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _lock() -> bool:
+def _lock(for_s: float) -> bool:
     """Take the lock for as long as this process lives; return whether that worked."""
     descriptor = os.open("agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    end = time.monotonic() + LOCK_S
+    end = time.monotonic() + for_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +83,11 @@ def _lock() -> bool:
 
 
 async def _live(
-    options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]
+    options: argparse.Namespace,
+    timings: Timings,
+    folder: Path,
+    program: Path,
+    library: Optional[Path],
 ) -> None:
     """Run the agent; power the machine off after it, if asked, when it let go or failed."""
     try:
@@ -93,7 +97,8 @@ async def _live(
             filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s"
         )
         host.adopt_orphans()
-        here = Here(options.run, options.gpus, options.cuda, folder, library, options.share)
+        own = (folder, library, options.share, timings)
+        here = Here(options.run, options.gpus, options.cuda, *own)
         clock.begin(folder, host.boot_id())
         lease = Lease(clock.now() + options.lease_s, options.grace_s)
         forsaken = await Agent(here, lease, spot=options.spot).serve()

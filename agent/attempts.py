@@ -17,10 +17,11 @@ from typing import Any, Awaitable, Callable, Coroutine, Iterator, Optional, Unio
 
 from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family
-from seerd.agent.hangs import PATIENCE, Stall, Standstill
+from seerd.agent.hangs import Stall, Standstill
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
 from seerd.agent.threads import in_thread, in_thread_or_here, spawned
+from seerd.agent.timings import Timings
 from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import END_FILE, ScriptObserver, Watchdog
@@ -55,6 +56,7 @@ class LocalAttempt:
         start: Start,
         places: Places,
         output: TrialOutput,
+        timings: Timings,
         report: Report,
         why_held: Callable[[set[int]], Awaitable[str]],
         others: Callable[[], list[LocalAttempt]],
@@ -65,13 +67,14 @@ class LocalAttempt:
         self.cause: Optional[str] = None  # why it has to end: "asked" or "lease"; None: it has not
         self._places = places
         self._output = output
+        self._patience = timings.hang_patience
         self._report = report
         self._why_held = why_held
         self.family = Family(
             *(f"{run}/{self.key}", places.attempt.resolve(), host.ticks(), lambda: self.launcher),
             others=lambda: [other.family for other in others()],
         )
-        self._watchdog = Watchdog(start, places, self.members, report)
+        self._watchdog = Watchdog(start, places, self.members, report, timings)
         self._hung: Optional[Stall] = None
         self._fault = ""
         self._still, self._quiet_s = Standstill(), QUIET_S
@@ -212,7 +215,7 @@ class LocalAttempt:
             if self.start.node is None:
                 self._end_if_hung()
                 output = self._output
-                limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
+                limit_s = max(min(STILL_S, self._quiet_s), self._patience * output.longest_s)
                 activity = (process.pid, output.read_to, output.reported_at)
                 if why := self._still.look(time.monotonic(), *activity, limit_s):
                     output.report_once("still", why)

@@ -17,8 +17,6 @@ from typing import Callable, Iterable, Iterator, NamedTuple, Optional
 
 from seerd.agent import host
 
-SETTLE_S = 1.0
-"""Seconds after which a process without an environment hides it; during exec(2) it has none."""
 POLL_S = 0.001
 ZOMBIE_S = 1.0
 SHARE = 0.75
@@ -36,7 +34,8 @@ class Ancestor:
 class Family:
     """The processes of the attempt `name`, which was ordered at `since` (ticks since boot), and
     which alone works in `folder`. `launcher` returns its present state; `others`, the other
-    attempts' processes here.
+    attempts' processes here. A process without an environment hides it after `settle_s` seconds;
+    during exec(2) it has none.
 
     An orphan without an attempt in its environment may be of any that ran when it began; it ends
     with the last of these.
@@ -49,12 +48,14 @@ class Family:
         since: int,
         launcher: Callable[[], Ancestor],
         others: Callable[[], list[Family]],
+        settle_s: float = 1.0,
     ) -> None:
         self._name = name
         self._folder = folder
         self.since = since
         self.launcher = launcher
         self._others = others
+        self._settle_s = settle_s
 
     def is_gone(self) -> bool:
         """Return whether nothing is left of it, as far as one look shows."""
@@ -76,7 +77,7 @@ class Family:
         A process that forks and ends may be gone before a whole look is over. So each is yielded as
         soon as it is seen, the newest first, by its group if possible. Descendants are looked up
         before an ancestor is yielded: once it is killed, its children are not below it any more. A
-        process in the middle of exec(2) is waited for, at most `SETTLE_S`.
+        process in the middle of exec(2) is waited for, at most `settle_s`.
         """
         groups = set() if groups is None else groups
         if not host.finds_all_below():
@@ -116,7 +117,7 @@ class Family:
         return [] if launcher.ended or not launcher.pid else [launcher.pid]
 
     def _settled_orphans(self) -> list[int]:
-        give_up_at = time.monotonic() + SETTLE_S
+        give_up_at = time.monotonic() + self._settle_s
         while True:
             mine, unsettled = self._orphans()
             if not unsettled:

@@ -11,12 +11,9 @@ from typing import Callable, Iterable, Optional, Sequence
 
 from seerd.agent import clock, host, progress_marks
 from seerd.agent.progress_marks import ENDED, SAVING, ProgressMark
+from seerd.agent.timings import Timings
 
-LOOK_S = 0.5
 GAP_S = 5.0  # a longer gap between two looks means that this machine was suspended or is overloaded
-QUIET_S = 10.0  # a rank that has been quiet for fewer seconds is not hung
-PATIENCE = 5
-"""Nor is one that has been quiet for less than so many times the longest spell of work here."""
 SPELLS, UNITS = 30, 3
 """Spells of work, or calls of `running()`, before a rank can be late: the first ones compile."""
 BUSY_SHARE = 0.05
@@ -50,9 +47,12 @@ class Stall:
 class HangDetector:
     """Looks at the marks in `folder`; `members` are the attempt's processes."""
 
-    def __init__(self, folder: Path, members: Callable[[], set[int]], *, spans: bool) -> None:
+    def __init__(
+        self, folder: Path, members: Callable[[], set[int]], timings: Timings, spans: bool
+    ) -> None:
         self._folder = folder
         self._members = members
+        self._timings = timings
         self._spans = spans
         self._looked_at = 0.0
         self._picture: Picture = {}
@@ -62,9 +62,9 @@ class HangDetector:
         self.stall: Optional[Stall] = None  # None: no stall
 
     def look(self, now: float) -> bool:
-        """Update `marks` and `stall` each `LOOK_S` (monotonic clock); return whether it was due."""
+        """Update `marks` and `stall` if a look is due (monotonic clock); return whether it was."""
         since_last = now - self._looked_at
-        if since_last < LOOK_S:
+        if since_last < self._timings.hang_look_s:
             return False
         self._looked_at = now
         self.marks = progress_marks.read(self._folder)
@@ -85,7 +85,7 @@ class HangDetector:
         self._still_since, self._life = now, {}
 
     def _judged(self, now: float) -> Optional[Stall]:
-        if now - self._still_since < LOOK_S:
+        if now - self._still_since < self._timings.hang_look_s:
             return None
         stand = self._standing()
         if stand is None:
@@ -93,7 +93,7 @@ class HangDetector:
         if stand.late and not self._life:
             self._still_since, self._life = now, self._lives(stand)
         quiet_s = now - self._still_since
-        if quiet_s < limit_s(self.marks):
+        if quiet_s < limit_s(self.marks, self._timings):
             return None
         if stand.late and self._works(stand, quiet_s):
             self._begin_anew(now)
@@ -145,9 +145,10 @@ def standing(marks: dict[int, ProgressMark], stopped: set[int], *, spans: bool) 
     return Stand(late, waiting) if spans or (late and waiting) else None
 
 
-def limit_s(marks: dict[int, ProgressMark]) -> float:
+def limit_s(marks: dict[int, ProgressMark], timings: Timings) -> float:
     """Return how many seconds a rank must have been quiet to count as hung."""
-    return max([QUIET_S, *(PATIENCE * mark.longest_s for mark in marks.values())])
+    longest_s = max((mark.longest_s for mark in marks.values()), default=0.0)
+    return max(timings.hang_quiet_s, timings.hang_patience * longest_s)
 
 
 def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:

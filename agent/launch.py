@@ -262,12 +262,7 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> list[str]:
 
 
 def _env(
-    job: Job,
-    attempt: str,
-    gpus: list[int],
-    places: Places,
-    cuda: bool,
-    outside: dict[str, str],
+    job: Job, attempt: str, gpus: list[int], places: Places, cuda: bool, outside: dict[str, str]
 ) -> dict[str, str]:
     cuda_devices = devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")) if cuda else []
     threads = str(job.threads)

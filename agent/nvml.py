@@ -10,9 +10,6 @@ import time
 from typing import Any, Callable, Optional
 
 LIBRARY = "libnvidia-ml.so.1"
-LOOK_S = 2.0
-TELL_S = 30.0
-"""Means over so many seconds are reported; the first look is reported at once."""
 LEAST = 0.05
 """A smaller change is not reported."""
 
@@ -54,14 +51,21 @@ class Nvml:
         return None if status else handle
 
 
-def watch(names: list[str], report: Callable[[Shares], Any]) -> threading.Thread:
-    """Call `report` in another thread on each change of use, until it raises `RuntimeError`."""
-    thread = threading.Thread(target=_keep_looking, args=(names, report), name="nvml", daemon=True)
+def watch(
+    names: list[str], report: Callable[[Shares], Any], look_s: float = 2.0, means: int = 15
+) -> threading.Thread:
+    """Call `report` in another thread on each change of use, until it raises `RuntimeError`: with
+    the first look (each takes `look_s`), then with means of so many.
+    """
+    args = (names, report, look_s, means)
+    thread = threading.Thread(target=_keep_looking, args=args, name="nvml", daemon=True)
     thread.start()
     return thread
 
 
-def _keep_looking(names: list[str], report: Callable[[Shares], Any]) -> None:
+def _keep_looking(
+    names: list[str], report: Callable[[Shares], Any], look_s: float, means: int
+) -> None:
     try:
         nvml = Nvml(names)
     except (OSError, AttributeError):  # no driver, or one without these functions
@@ -71,14 +75,13 @@ def _keep_looking(names: list[str], report: Callable[[Shares], Any]) -> None:
     while True:
         looks = []
         for _ in range(count):
-            time.sleep(LOOK_S)
+            time.sleep(look_s)
             looks.append(nvml.look())
-        means = [_mean(shares) for shares in zip(*looks)]
-        count = round(TELL_S / LOOK_S)
-        if any(map(_differ, means, before)):
-            before = means
+        use, count = [_mean(shares) for shares in zip(*looks)], means
+        if any(map(_differ, use, before)):
+            before = use
             try:
-                report(means)
+                report(use)
             except RuntimeError:  # the agent's loop has ended
                 return
 

@@ -71,13 +71,11 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.remote_store import CheckpointStore, RemoteStore
 from seerd.agent.threads import in_thread, in_thread_or_here
+from seerd.agent.timings import TIMINGS, Timings
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
 
-OTHERS_S = 5.0
-CROWDED_S = 0.5
-"""Seconds between counts of processes while a table of them may be nearly full."""
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -91,6 +89,7 @@ class Here:
     folder: Path  # the agent's own
     library: Path  # folder of the training side
     weight: Optional[float] = None  # the run's share of the machine; None: it has the whole
+    timings: Timings = TIMINGS
 
     def resolved(self, job: Job) -> Job:
         """Return the job with an absolute source, and with each rank's share of the cores."""
@@ -246,7 +245,7 @@ class Orders:
             culprit = await in_thread_or_here(self._crowding.culprit, members)
             if culprit is not None and culprit[0] in self._attempts:
                 self._attempts[culprit[0]].end_as_failed(culprit[1])
-        await asyncio.sleep(CROWDED_S)
+        await asyncio.sleep(self._here.timings.crowded_s)
         self._counts = False
 
     async def end_all(self, cause: str, kill_at: float) -> None:
@@ -257,8 +256,7 @@ class Orders:
         await asyncio.gather(*(attempt.done.wait() for attempt in attempts))
 
     async def end_others(self, holds: Collection[str]) -> list[str]:
-        """Kill every attempt that is not among these, and wait at most `OTHERS_S` seconds for their
-        ends.
+        """Kill every attempt that is not among these, and wait a moment for their ends.
 
         Returns their names, and those of earlier calls until a fact from after the kill is
         acknowledged.
@@ -269,7 +267,7 @@ class Orders:
             attempt.stop("asked", -math.inf)
         if others:
             ends = [asyncio.ensure_future(attempt.done.wait()) for attempt in others]
-            await asyncio.wait(ends, timeout=OTHERS_S)
+            await asyncio.wait(ends, timeout=self._here.timings.others_s)
         acked = self._journal.acknowledged
         return [key for key, fact in self._ended.items() if acked < fact]
 
@@ -307,7 +305,8 @@ class Orders:
             self._in_use = {**in_use, **self._in_use}
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for job in map(self._here.resolved, order.jobs or [order.job]):
-            await setting_up.set_up(job, self._here.run, self._here.folder, self._note_cold)
+            own = (self._here.run, self._here.folder, self._note_cold)
+            await setting_up.set_up(job, *own, self._here.timings.setup_s)
             ready = await self._interpreters.complete(job, anew=True)
             self._warm_up(ready)
             free = None if self._shared is None else self._shared.left()
@@ -350,7 +349,7 @@ class Orders:
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job, urls, self._limit)
         attempt = LocalAttempt(
-            *(self._here.run, order, places, output, self._report),
+            *(self._here.run, order, places, output, self._here.timings, self._report),
             lambda gpus: why_held(self._names(gpus), self._here.machine, self._in_use),
             others=lambda: [each for each in list(self._attempts.values()) if each is not attempt],
         )

@@ -10,8 +10,6 @@ from typing import Callable, Optional, Union
 
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 
-ASK_S = 10.0
-"""Seconds to wait for an answer to `Ask`."""
 Say = Callable[[Ask], bool]
 """Sends a question to the daemon, from any thread; returns whether a daemon is connected."""
 
@@ -19,10 +17,11 @@ Say = Callable[[Ask], bool]
 class PresignedUrls:
     """What one attempt may put and get. The agent's thread calls `take`, others the rest."""
 
-    def __init__(self, trial: str, attempt: int, say: Say) -> None:
+    def __init__(self, trial: str, attempt: int, say: Say, parts_s: float = 10.0) -> None:
         self.trial = trial
         self.attempt = attempt
         self._say = say
+        self._parts_s = parts_s  # to wait for an answer to `Ask`
         self._changed = threading.Condition()
         self._grant: Optional[Grant] = None
         self._refused: Optional[Grant] = None
@@ -97,13 +96,13 @@ class PresignedUrls:
             return self._sources.get(name)
 
     def parts(self, slot: Slot, size: int) -> Optional[Parts]:
-        """Ask where the parts of `size` bytes go; None: no parts, or no answer in `ASK_S`."""
+        """Ask where the parts of `size` bytes go; None: no parts, or no answer in time."""
         ask = Ask(self.trial, self.attempt, slot.name, size)
         with self._changed:
             self.asked, self._answer = ask, None
             try:
                 if self._say(ask):
-                    self._wait(time.monotonic() + ASK_S, lambda: self._answers(slot))
+                    self._wait(time.monotonic() + self._parts_s, lambda: self._answers(slot))
                 answer = self._answer if self._answers(slot) else None
                 return answer if answer is not None and answer.urls else None
             finally:

@@ -52,9 +52,9 @@ class StoreUnreachableError(OSError):
 class RemoteStore:
     """A store of one attempt. It blocks, so it is called in a thread."""
 
-    def __init__(self, urls: PresignedUrls) -> None:
+    def __init__(self, urls: PresignedUrls, wires: Optional[Wires] = None) -> None:
         self._urls = urls
-        self._wires = Wires()
+        self._wires = wires or Wires()
 
     def ready(self) -> bool:
         """Return whether there is a place for the next checkpoint."""

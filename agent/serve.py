@@ -51,8 +51,6 @@ NEAR_S = 0.1
 """Ends of training that are nearer than so many seconds are the same."""
 FLUSH_S = 0.1
 """Seconds until facts that the daemon has not acknowledged are flushed to our own disk."""
-DESERTED_S = 10.0
-"""Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
 log = logging.getLogger("agent")
 
 
@@ -249,7 +247,7 @@ class Agent:
         if self._lease.ended(clock.now()):
             return "nobody has renewed the lease"
         alone_s = time.monotonic() - self._alone_since
-        if self._doomed and self._talk is None and alone_s >= DESERTED_S:
+        if self._doomed and self._talk is None and alone_s >= self._here.timings.deserted_s:
             return "this instance will be taken away, and no daemon is here to move its trials"
         return ""
 

@@ -16,8 +16,6 @@ from seerd.agent.threads import spawned
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
-SLOW_S = 2.0
-"""Seconds after which a setup command is reported as slow."""
 
 
 def mark_of(run: str) -> str:
@@ -25,11 +23,13 @@ def mark_of(run: str) -> str:
     return f"{run}//setup"
 
 
-async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, float], None]) -> None:
+async def set_up(
+    job: Job, run: str, folder: Path, note_slow: Callable[[str, float], None], slow_s: float
+) -> None:
     """Run the setup commands unless they have succeeded here before.
 
-    `folder`: the agent's own. `note_slow`: called with a slow command, and when it began. Raises
-    `OSError`, or `ValueError` with what went wrong.
+    `folder`: the agent's own. `note_slow`: called with a command that takes longer than `slow_s`,
+    and when it began. Raises `OSError`, or `ValueError` with what went wrong.
     """
     commands = [job.id, *job.setup] if job.id else job.setup
     name = hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]
@@ -44,7 +44,7 @@ async def set_up(job: Job, run: str, folder: Path, note_slow: Callable[[str, flo
     env = {**os.environ, **fixed, host.MARKER: mark_of(run)}
     for number, command in enumerate(job.setup, 1):
         why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
-        slow = asyncio.get_running_loop().call_later(SLOW_S, note_slow, why, clock.now())
+        slow = asyncio.get_running_loop().call_later(slow_s, note_slow, why, clock.now())
         output.touch()
         begins = output.stat().st_size
         try:

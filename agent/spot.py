@@ -21,9 +21,7 @@ DEFAULT = "http://169.254.169.254"
 TOKENS = "/latest/api/token"
 ACTION = "/latest/meta-data/spot/instance-action"
 REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
-EVERY_S = 2.0
 TIMEOUT_S = 1.0
-TOKEN_S = 21600
 TOKEN_SPARE_S = 60.0
 LONGEST = 1 << 16
 WITHOUT_PROXY = build_opener(ProxyHandler({}))
@@ -40,8 +38,8 @@ class Notice:
 class Metadata:
     """The metadata service at this URL, for one thread at a time."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    def __init__(self, url: str, token_s: int = 21600) -> None:
+        self._url, self._token_s = url.rstrip("/"), token_s
         self._token = ""
         self._token_ends = 0.0
 
@@ -64,9 +62,9 @@ class Metadata:
 
     def _get(self, path: str) -> bytes:
         if time.monotonic() >= self._token_ends:
-            life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+            life = {"X-aws-ec2-metadata-token-ttl-seconds": str(self._token_s)}
             self._token = self._ask("PUT", TOKENS, life).decode("ascii").strip()
-            self._token_ends = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
+            self._token_ends = time.monotonic() + self._token_s - TOKEN_SPARE_S
         try:
             return self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
         except HTTPError as error:
@@ -81,13 +79,14 @@ class Metadata:
             return body
 
 
-def watch(report: Callable[[Notice], Any]) -> None:
+def watch(report: Callable[[Notice], Any], every_s: float = 2.0) -> None:
     """Call `report` in another thread once per kind of notice, until `RuntimeError`."""
     url = os.environ.get(ENDPOINT) or DEFAULT
-    threading.Thread(target=_keep_asking, args=(url, report), name="spot", daemon=True).start()
+    args = (url, report, every_s)
+    threading.Thread(target=_keep_asking, args=args, name="spot", daemon=True).start()
 
 
-def _keep_asking(url: str, report: Callable[[Notice], Any]) -> None:
+def _keep_asking(url: str, report: Callable[[Notice], Any], every_s: float) -> None:
     metadata = Metadata(url)
     reported: set[str] = set()
     while True:
@@ -98,7 +97,7 @@ def _keep_asking(url: str, report: Callable[[Notice], Any]) -> None:
                     report(notice)
                 except RuntimeError:  # the agent's loop has ended
                     return
-        time.sleep(EVERY_S)
+        time.sleep(every_s)
 
 
 def _moment(text: Any) -> Optional[float]:

@@ -28,8 +28,6 @@ from seerd.agent.manifest import (
 
 AGAIN_S = 0.5
 """Seconds after which a directory that could not be written is tried again."""
-CUT_S = 1.0
-"""Seconds that storing may still take when its trial has no time left."""
 Piece = Callable[[int], bool]
 log = logging.getLogger("agent")
 
@@ -48,6 +46,7 @@ class Directory:
     goal: Comparison
     again_at: float = 0.0  # when it is tried again after a failure, by the monotonic clock
     cut_at: float = math.inf  # when a put is given up, by the monotonic clock
+    cut_s: float = 1.0  # that storing may still take when its trial has no time left
 
     def ready(self) -> bool:
         """Return whether it has not just failed."""
@@ -100,8 +99,8 @@ class Directory:
         """Do nothing: there is always room for one more."""
 
     def cut(self) -> None:
-        """Give up what takes longer than `CUT_S` from the first call on."""
-        self.cut_at = min(self.cut_at, time.monotonic() + CUT_S)
+        """Give up what takes longer than `cut_s` from the first call on."""
+        self.cut_at = min(self.cut_at, time.monotonic() + self.cut_s)
 
     def _go_on(self, _: int) -> bool:
         """Return that each piece is to be flushed. Raises `NotNowError` when it is too late."""

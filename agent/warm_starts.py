@@ -23,8 +23,6 @@ from seerd.agent.needs import imported_by, imports_of, statements
 from seerd.agent.threads import came_before, in_thread_or_here, spawned
 from seerd.agent.warm import identity
 
-PATIENCE_S = 300.0
-"""Seconds that imports may take: a cold disk takes minutes."""
 FORK_S = 20.0
 MOST_DEATHS = 3  # ends of the process until all starts are cold
 MOST_BYTES = 1 << 22
@@ -72,13 +70,17 @@ class ForkedProcess:
 
 class WarmStarts:
     """The warm process of this instance. `mark`: prefix of its SEERD_ATTEMPT; `folder`: the agent's
-    own; what keeps starts from being warm goes through `note`, once each.
+    own; what keeps starts from being warm goes through `note`, once each. Imports may take
+    `imports_s` seconds: a cold disk takes minutes.
     """
 
-    def __init__(self, mark: str, folder: Path, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, mark: str, folder: Path, note: Callable[[str], None], imports_s: float = 300.0
+    ) -> None:
         self._mark = mark
         self._folder = folder
         self._note = note
+        self._imports_s = imports_s
         self._noted: set[str] = set()
         self._turn = asyncio.Lock()
         self._plan: Optional[WarmPlan] = None
@@ -147,7 +149,7 @@ class WarmStarts:
                     mark, log = f"{self._mark}{self._count}", self._folder / "warm.log"
                     process = self._process = await _Process.begin(plan, mark, log)
                 for names in (plan.modules, more):
-                    for why in await process.preload(names):
+                    for why in await process.preload(names, self._imports_s):
                         self._tell(why)
             except SlowError as error:
                 self._turn_off(str(error))
@@ -240,11 +242,11 @@ class _Process:
     def lives(self) -> bool:
         return self._process.returncode is None
 
-    async def preload(self, names: list[str]) -> list[str]:
+    async def preload(self, names: list[str], for_s: float) -> list[str]:
         """Import these; return what is left to trials, and why. Raises `ColdError`."""
         if self._imported.issuperset(names):
             return []
-        answer = await self._asked({"preload": names}, PATIENCE_S)
+        answer = await self._asked({"preload": names}, for_s)
         self._imported.update(names)
         self._variables = {name: list(map(str, answer[name])) for name in self._variables}
         return list(map(str, answer["odd"]))

@@ -17,6 +17,7 @@ from seerd.agent.hangs import HangDetector, Stall
 from seerd.agent.launch import Places
 from seerd.agent.progress_marks import ENDED, ProgressMark
 from seerd.agent.protocol import Fact, Stalled, Start, Waited
+from seerd.agent.timings import Timings
 
 FIRST_S = 30.0
 """Seconds of the first measurement; each further one is twice as long, up to `MOST_S`."""
@@ -42,12 +43,13 @@ class Watchdog:
         places: Places,
         members: Callable[[], set[int]],
         report: Callable[[list[Fact]], None],
+        timings: Timings,
     ) -> None:
         self._start = start
         self._log = places.launcher_log
         self._report = report
         self._spans = start.node is not None
-        self._hangs = HangDetector(places.marks, members, spans=self._spans)
+        self._hangs = HangDetector(places.marks, members, timings, self._spans)
         self._stragglers = StragglerDetector(always=self._spans)
         self._reported: Optional[Stall] = None
         self._log_size = 0

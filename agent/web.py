@@ -17,7 +17,7 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator, Optional, TypeVar, Union
+from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 from urllib.parse import urlsplit
 
 from seerd.agent.threads import parallel
@@ -95,7 +95,8 @@ def content_md5(body: Body) -> str:
 class Wires:
     """The connections of one piece of work, which may have several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, pauses_s: Sequence[float] = PAUSES_S) -> None:
+        self._pauses_s = pauses_s
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._cut = threading.Event()
@@ -115,8 +116,8 @@ class Wires:
         return self._cut.is_set()
 
     def insist(self, work: Callable[[], Result]) -> Result:
-        """Do the work, and again after each of `PAUSES_S` if that may help. Raises `WebError`."""
-        for pause_s in PAUSES_S:
+        """Do the work, and again after each pause if that may help. Raises `WebError`."""
+        for pause_s in self._pauses_s:
             try:
                 return work()
             except WebError as error:

@@ -10,14 +10,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from seerd.agent.protocol import (
-    LARGEST,
-    MAX_LINE,
-    NAME,
-    Checkpointed,
-    Message,
-    ProtocolError,
-)
+from seerd.agent.protocol import LARGEST, MAX_LINE, NAME, Checkpointed, Message, ProtocolError
 
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("at", "now", "by", "silent", "wall"), (-1e12, 1e12)),

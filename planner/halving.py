@@ -14,16 +14,7 @@ from msgspec import Meta, convert
 from seerd.planner.caching import IndexCache, prepared
 from seerd.planner.draws import draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
-from seerd.planner.memory import (
-    FORGOTTEN,
-    Count,
-    Json,
-    Memory,
-    Values,
-    differing,
-    holding,
-    recall,
-)
+from seerd.planner.memory import FORGOTTEN, Count, Json, Memory, Values, differing, holding, recall
 from seerd.planner.model import (
     Allocation,
     Bracket,

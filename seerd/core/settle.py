@@ -17,16 +17,7 @@ from seerd.core.limits import gone_by, retiring
 from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import State, Trial
-from seerd.core.verdicts import (
-    AnyVerdict,
-    FailCause,
-    Failed,
-    Gone,
-    Kept,
-    Since,
-    Slow,
-    Warned,
-)
+from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since, Slow, Warned
 from seerd.planner.trial_ids import job_of
 from seerd.units import format_size
 

@@ -12,14 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from seerd.agent.progress_marks import (
-    ENDED,
-    MARK,
-    REDUCING,
-    VERSION,
-    WAITING,
-    WORKING,
-)
+from seerd.agent.progress_marks import ENDED, MARK, REDUCING, VERSION, WAITING, WORKING
 from seerd.training.ranks import Ranks
 
 # counted from SIGRTMIN: the lowest are the C library's, and scripts use SIGUSR1 and SIGUSR2

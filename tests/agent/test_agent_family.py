@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from bench.testbed.agents import RUN, Client, Rig
-from seerd.agent import family, host
+from seerd.agent import host
 from seerd.agent.family import Ancestor, Family, Reaper
 from seerd.agent.protocol import Reported
 
@@ -268,7 +268,6 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         (it / "stat").write_text(f"{ORPHAN} (a b) {' '.join(fields)}\n")
 
     monkeypatch.setattr(host, "PROC", tmp_path)
-    monkeypatch.setattr(family, "SETTLE_S", 0.05)
     host.adopt_orphans()
     yield show
     ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
@@ -277,7 +276,8 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def ended(*rivals: int, since: int = BORN - 1) -> Family:
     """An attempt whose launcher has ended, among others that were ordered at these ticks."""
     others = [Family("", FOLDER, at, lambda: Ancestor(0, ended=False), list) for at in rivals]
-    return Family(NAME, FOLDER, since, lambda: Ancestor(LAUNCHER, ended=True), lambda: others)
+    over = Ancestor(LAUNCHER, ended=True)
+    return Family(NAME, FOLDER, since, lambda: over, lambda: others, settle_s=0.05)
 
 
 @pytest.mark.parametrize(

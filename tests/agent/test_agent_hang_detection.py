@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from seerd.agent import host, progress_marks
 from seerd.agent.hangs import (
-    PATIENCE,
-    QUIET_S,
     HangDetector,
     Stand,
     Standstill,
@@ -26,6 +24,7 @@ from seerd.agent.hangs import (
 )
 from seerd.agent.host import Life
 from seerd.agent.progress_marks import ENDED, MARK, REDUCING, SAVING, WAITING, WORKING, ProgressMark
+from seerd.agent.timings import TIMINGS
 from seerd.agent.watchdog import StragglerDetector
 
 MARKED = ProgressMark(100, 0, 2, 41, 0, WORKING, 9, 3, 50, 0.5, 1.0, 2.0)
@@ -99,8 +98,9 @@ def test_a_process_that_was_stopped_does_not_wait():
 
 
 def test_what_is_usual_decides_how_long_is_too_long():
-    assert limit_s(shown(MARKED, AHEAD)) == QUIET_S
-    assert limit_s(shown(MARKED, replace(AHEAD, longest_s=60.0))) == PATIENCE * 60.0
+    assert limit_s(shown(MARKED, AHEAD), TIMINGS) == TIMINGS.hang_quiet_s
+    slow = shown(MARKED, replace(AHEAD, longest_s=60.0))
+    assert limit_s(slow, TIMINGS) == TIMINGS.hang_patience * 60.0
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ class Ranks:
     def __init__(self, folder: Path, pid: int) -> None:
         self._folder = folder
         self.pid = pid
-        self.watch = HangDetector(folder, lambda: {pid}, spans=False)
+        self.watch = HangDetector(folder, lambda: {pid}, TIMINGS, spans=False)
         self._now = 1000.0
         self.show(9)
 
@@ -183,27 +183,27 @@ def asleep(tmp_path: Path) -> Iterator[Ranks]:
 
 
 def test_a_rank_that_is_quiet_for_long_hangs(asleep):
-    assert [asleep.over(QUIET_S - 2.0), asleep.over(4.0)] == [False, True]
+    assert [asleep.over(TIMINGS.hang_quiet_s - 2.0), asleep.over(4.0)] == [False, True]
     stall = asleep.watch.stall
     assert (stall.hung.rank, stall.position) == (0, (9, 3))
 
 
 def test_a_rank_that_moves_does_not(asleep):
     for units in range(10, 15):
-        assert not asleep.over(QUIET_S - 2.0)
+        assert not asleep.over(TIMINGS.hang_quiet_s - 2.0)
         asleep.show(units)
 
 
 def test_a_rank_that_computes_does_not(tmp_path):
     ranks = Ranks(tmp_path / "marks", os.getpid())
     for _ in range(3):
-        assert not ranks.over(QUIET_S - 2.0)
+        assert not ranks.over(TIMINGS.hang_quiet_s - 2.0)
 
 
 def test_what_was_seen_before_the_machine_was_suspended_says_nothing(asleep):
-    assert not asleep.over(QUIET_S - 2.0)
+    assert not asleep.over(TIMINGS.hang_quiet_s - 2.0)
     asleep.suspend(3600.0)
-    assert [asleep.over(QUIET_S - 2.0), asleep.over(4.0)] == [False, True]
+    assert [asleep.over(TIMINGS.hang_quiet_s - 2.0), asleep.over(4.0)] == [False, True]
 
 
 @given(st.binary(max_size=2 * MARK.size))
@@ -215,7 +215,7 @@ def test_whatever_is_written_there_is_a_mark_or_none(tmp_path_factory, data):
         0 < mark.peers <= progress_marks.MOST_RANKS and mark.pid > 1 for mark in found.values()
     )
     standing(found, set(), spans=True)
-    limit_s(found)
+    limit_s(found, TIMINGS)
 
 
 def test_marks_are_files_of_their_own(tmp_path):

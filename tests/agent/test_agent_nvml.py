@@ -49,8 +49,6 @@ def built(folder: Path, status: int = 0) -> Path:
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = built(tmp_path)
     monkeypatch.setattr(nvml, "LIBRARY", str(made))
-    monkeypatch.setattr(nvml, "LOOK_S", 0.001)
-    monkeypatch.setattr(nvml, "TELL_S", 0.01)
     return made
 
 
@@ -67,7 +65,7 @@ def test_the_first_look_is_told_and_then_the_mean_when_it_is_another(library: Pa
         if len(told) == 2:
             raise RuntimeError("nobody listens any more")
 
-    nvml.watch(["0", "1"], tell).join(30)
+    nvml.watch(["0", "1"], tell, look_s=0.001, means=10).join(30)
     assert told == [[1.0, None], [0.5, None]]
 
 
@@ -84,7 +82,7 @@ def test_without_a_driver_nothing_is_told(
     monkeypatch.setattr(nvml, "LIBRARY", str(path))
     with pytest.raises((OSError, AttributeError)):
         nvml.Nvml(["0"])
-    ended = nvml.watch(["0"], pytest.fail)
+    ended = nvml.watch(["0"], pytest.fail, look_s=0.001)
     ended.join(30)
     assert not ended.is_alive()
 

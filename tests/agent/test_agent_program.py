@@ -21,6 +21,7 @@ import pytest
 
 from seerd.agent import __main__ as program_of
 from seerd.agent import bootstrap, host
+from seerd.agent.timings import Timings
 from tests.agent.forks import forked, status_of
 from tests.agent.test_remote_tasks import program
 
@@ -47,16 +48,15 @@ class Machine:
             (self.tools / name).write_text(text)
             (self.tools / name).chmod(0o700)
 
-    def begins(self, *options: str, lease_s: float = 600.0, **constants: float) -> int:
+    def begins(self, *options: str, lease_s: float = 600.0, lock_s: float = 2.0) -> int:
         """Start an agent with these options; return its process id."""
 
         def runs() -> None:
             os.dup2(os.open(self.errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
             os.environ.update(PATH=f"{self.tools}:{os.environ['PATH']}", OFF=str(self.off))
-            vars(program_of).update(constants)
             sys.argv[:] = [str(self.program), "--folder", str(self.folder), "--run", RUN]
             sys.argv += ["--gpus", "2", "--lease-s", str(lease_s), "--grace-s", "5", *options]
-            sys.exit(program_of.main())
+            sys.exit(program_of.main(Timings(lock_s=lock_s)))
 
         return forked(runs)
 
@@ -83,7 +83,7 @@ def test_an_agent_has_its_folder_its_name_and_the_training_side_out_of_its_zip(
     assert (machine.folder / "lib" / "seerd" / "training" / "trial.py").exists()
     assert (machine.folder / "clock.json").exists()
     assert (machine.folder / "agent.lock").stat().st_mode & 0o777 == 0o600
-    assert status_of(machine.begins("--slots", LOCK_S=0.05)) == 1
+    assert status_of(machine.begins("--slots", lock_s=0.05)) == 1
     assert machine.errors.read_text() == f"another agent lives in {machine.folder}\n"
     os.kill(agent, signal.SIGTERM)
     assert status_of(agent) == 0
@@ -131,11 +131,9 @@ def test_the_lock_is_waited_for_a_moment(tmp_path: Path, monkeypatch: pytest.Mon
     with (tmp_path / "agent.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         began = time.monotonic()
-        monkeypatch.setattr(program_of, "LOCK_S", 0.2)
-        assert not program_of._lock()
+        assert not program_of._lock(0.2)
         assert time.monotonic() - began >= 0.2
-        monkeypatch.setattr(program_of, "LOCK_S", 20.0)
-        child = forked(lambda: sys.exit(0 if program_of._lock() else 3))
+        child = forked(lambda: sys.exit(0 if program_of._lock(20.0) else 3))
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert status_of(child) == 0
 

@@ -16,10 +16,9 @@ from typing import Any
 import boto3
 import pytest
 
-from seerd.agent import presigned_urls as agent_urls
 from seerd.agent import web
 from seerd.agent.manifest import CheckpointError
-from seerd.agent.presigned_urls import PresignedUrls
+from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.transfer import NotNowError
@@ -28,11 +27,6 @@ from tests.s3front import cut_answer, damage, damage_answer, drop, hold, refuse
 
 NAME = "000004-00000040"
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "PAUSES_S", (0.01,) * 6)
 
 
 def daemon(work: Callable[[S3Store], Awaitable[Any]]) -> Any:
@@ -55,12 +49,14 @@ def grant(attempt: int = 1, first: int = 1, checkpoints: tuple[str, ...] = ()) -
 class Agent:
     """One attempt's view of the store; the daemon answers what it asks, if it is there."""
 
-    def __init__(self, *checkpoints: str, attempt: int = 1, there: bool = True) -> None:
+    def __init__(
+        self, *checkpoints: str, attempt: int = 1, there: bool = True, parts_s: float = 10.0
+    ) -> None:
         self.there = there
         self.asked: list[Ask] = []
-        self.urls = PresignedUrls("t1", attempt, self.ask)
+        self.urls = PresignedUrls("t1", attempt, self.ask, parts_s)
         self.urls.take(grant(attempt, 1, checkpoints))
-        self.store = RemoteStore(self.urls)
+        self.store = RemoteStore(self.urls, web.Wires(pauses_s=(0.01,) * 6))
 
     def ask(self, question: Ask) -> bool:
         self.asked.append(question)
@@ -282,9 +278,8 @@ def test_an_answer_of_success_that_holds_an_error_is_an_error(s3, tmp_path, larg
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_without_an_answer_it_goes_in_one_piece(s3, tmp_path, large, there, monkeypatch):
-    monkeypatch.setattr(agent_urls, "ASK_S", 0.05)
-    agent = Agent(there=there)
+def test_without_an_answer_it_goes_in_one_piece(s3, tmp_path, large, there):
+    agent = Agent(there=there, parts_s=0.05)
     agent.urls._say = lambda _: there
     agent.store.put(tmp_path, NAME)
     assert [request.query.get("partNumber") for request in s3.agents("PUT", ".pt")] == [None]
@@ -458,7 +453,7 @@ def test_grants_are_never_written_or_logged(s3, tmp_path, caplog):
 
 
 def test_a_grant_is_forgotten_when_a_later_attempt_ends():
-    urls = agent_urls.PresignedUrlsByAttempt(lambda _: True)
+    urls = PresignedUrlsByAttempt(lambda _: True)
     first = urls.of("t1", 1)
     urls.take(Grant("t1", 2, [Slot("a", "http://x", "http://x")], []))
     urls.forget("t1", 2)

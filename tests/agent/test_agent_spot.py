@@ -104,7 +104,6 @@ def test_what_the_service_says_becomes_notices(service):
 
 
 def test_each_kind_of_notice_is_told_once_until_nobody_listens(service, monkeypatch):
-    monkeypatch.setattr(spot, "EVERY_S", 0.01)
     monkeypatch.setenv(ENDPOINT, service.url)
     told: list[Notice] = []
 
@@ -114,7 +113,7 @@ def test_each_kind_of_notice_is_told_once_until_nobody_listens(service, monkeypa
             raise RuntimeError("nobody listens any more")
 
     service.pages[ACTION] = TAKEN
-    spot.watch(tell)
+    spot.watch(tell, every_s=0.01)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "spot"]
     assert thread.daemon
     for _ in range(4):
@@ -126,9 +125,8 @@ def test_each_kind_of_notice_is_told_once_until_nobody_listens(service, monkeypa
 
 
 @pytest.mark.parametrize(("token_s", "tokens"), [(21600, 1), (60, 4), (61, 1)])
-def test_a_token_is_used_until_shortly_before_its_end(service, monkeypatch, token_s, tokens):
-    monkeypatch.setattr(spot, "TOKEN_S", token_s)
-    metadata = Metadata(service.url)
+def test_a_token_is_used_until_shortly_before_its_end(service, token_s, tokens):
+    metadata = Metadata(service.url, token_s)
     for _ in range(2):
         metadata.look()
     assert service.tokens == tokens

@@ -107,8 +107,7 @@ def test_what_takes_too_long_at_the_end_is_given_up(tmp_path, monkeypatch, can_l
     if not can_link:
         monkeypatch.setattr(transfer.os, "link", no_link)
     save(tmp_path / "local", "a", bytes(1 << 20))
-    directory = Directory(tmp_path / "store", GOAL)
-    monkeypatch.setattr(transfer, "CUT_S", 0.0)
+    directory = Directory(tmp_path / "store", GOAL, cut_s=0.0)
     directory.cut()
     with pytest.raises(NotNowError, match="no time left"):
         directory.put(tmp_path / "local", "a")

@@ -80,17 +80,14 @@ def test_only_a_permission_is_named_by_the_store_s_own_words() -> None:
         *((409, "OperationAborted", True), (499, "", False), (412, "PreconditionFailed", False)),
     ],
 )
-def test_what_may_pass_is_tried_again(
-    status: int, code: str, again: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_pass_is_tried_again(status: int, code: str, again: bool) -> None:
     def fail() -> None:
         tries.append(status)
         raise WebError("no", status, code)
 
     tries: list[int] = []
-    monkeypatch.setattr(web, "PAUSES_S", (0.001, 0.002))
     with pytest.raises(WebError):
-        Wires().insist(fail)
+        Wires(pauses_s=(0.001, 0.002)).insist(fail)
     assert len(tries) == (3 if again else 1)
 
 

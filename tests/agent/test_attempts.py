@@ -35,6 +35,7 @@ from seerd.agent.protocol import (
     Start,
     Started,
 )
+from seerd.agent.timings import TIMINGS
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts
@@ -89,7 +90,7 @@ class Stage:
         )
         order = Start("s-7", "t1", 2, [1, 3], {}, 0, [], node)
         self.attempt = LocalAttempt(
-            *(RUN, order, self.places, self.output, self._tell, self._why_held),
+            *(RUN, order, self.places, self.output, TIMINGS, self._tell, self._why_held),
             others=lambda: self.others,
         )
 

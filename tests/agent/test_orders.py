@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent import clock, gpu_sharing, host, orders, setting_up
+from seerd.agent import clock, gpu_sharing, host
 from seerd.agent.family import Crowding, ProcessTable
 from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
@@ -40,6 +40,7 @@ from seerd.agent.protocol import (
     Started,
     Stop,
 )
+from seerd.agent.timings import Timings
 from tests.agent.forks import forked, status_of
 from tests.agent.waiting import no_files, until
 
@@ -367,10 +368,8 @@ def test_those_that_nobody_holds_are_killed_and_named(stage: Stage) -> None:
     assert {(fact.cause, fact.code) for fact in stage.of(Exited)[:2]} == {("asked", -9)}
 
 
-def test_those_that_nobody_holds_are_not_waited_for_long(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(orders, "OTHERS_S", 0.0)
+def test_those_that_nobody_holds_are_not_waited_for_long(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, timings=Timings(others_s=0.0))
 
     async def script() -> None:
         await stage.prepare(**SCRIPTED)
@@ -455,10 +454,8 @@ def test_of_a_setup_command_that_fails_the_last_lines_are_told(stage: Stage) -> 
     stage.plays(script)
 
 
-def test_a_slow_setup_command_is_told_with_its_number(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(setting_up, "SLOW_S", 0.2)
+def test_a_slow_setup_command_is_told_with_its_number(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, timings=Timings(setup_s=0.2))
 
     async def script() -> None:
         began = clock.now()
@@ -629,9 +626,9 @@ def test_when_all_is_killed_nothing_is_left_however_it_hides(stage: Stage) -> No
 
 
 def test_the_attempt_that_fills_the_table_of_processes_is_ended_and_later_ones_too(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(orders, "CROWDED_S", 0.1)
+    stage = Stage(tmp_path, timings=Timings(crowded_s=0.1))
     many = "for i in 1 2 3 4; do sleep 60 & done; touch $SEERD_DIR/up; wait"
 
     async def script() -> None:

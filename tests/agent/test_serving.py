@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import pytest
 
 from bench.testbed.agents import RUN, Client
-from seerd.agent import clock, host, serve
+from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal, facts_after
 from seerd.agent.nvml import Shares
 from seerd.agent.orders import Here, Orders
@@ -49,6 +50,7 @@ from seerd.agent.protocol import (
 from seerd.agent.serve import Agent, Lease
 from seerd.agent.spot import ACTION, ENDPOINT
 from seerd.agent.talk import Talk
+from seerd.agent.timings import TIMINGS, Timings
 from tests.agent.forks import forked, status_of
 from tests.agent.test_agent_spot import Service
 
@@ -103,23 +105,24 @@ class Alone:
         *,
         spot: bool = False,
         shares: Shares | None = None,
-        **constants: float,
+        timings: Timings = TIMINGS,
     ) -> None:
-        """Start an agent, with other values of these constants; return when it has a socket."""
+        """Start an agent; return when it has a socket."""
         begins = lease or Lease(clock.now() + 600, 10.0)
 
         def lives() -> None:
             os.chdir(self.folder)
             os.umask(0o077)
             host.adopt_orphans()
-            vars(serve).update(constants)
-            sys.exit(asyncio.run(self._serve(begins, spot, shares)))
+            sys.exit(asyncio.run(self._serve(begins, spot, shares, timings)))
 
         self.agents.append(forked(lives))
         self.wait(lambda: (self.folder / "agent.sock").exists() or not self.lives())
 
-    async def _serve(self, lease: Lease, spot: bool, shares: Shares | None) -> int:
-        agent = Agent(self.here, lease, spot=spot)
+    async def _serve(
+        self, lease: Lease, spot: bool, shares: Shares | None, timings: Timings
+    ) -> int:
+        agent = Agent(replace(self.here, timings=timings), lease, spot=spot)
         if shares is not None:
             loop = asyncio.get_running_loop()
             loop.call_later(0.1, agent._report_use, shares)
@@ -395,7 +398,7 @@ def test_a_daemon_that_has_nothing_gets_all_by_one_reading_of_the_file(alone: Al
 
 
 def test_many_reports_are_kept_together_and_all_are_told_in_order(alone: Alone) -> None:
-    alone.launch(None, MANY=3, TOGETHER_S=0.4)
+    alone.launch(None)
     client = alone.ready()
     alone.start(client, f"{sys.executable} -c {shlex.quote(PACED)}")
     epochs, came = [], []
@@ -435,7 +438,7 @@ TAKEN = b'{"action": "terminate", "time": "2026-11-20T08:22:00Z"}'
 def test_an_instance_that_will_be_taken_away_lets_go_if_no_daemon_is_there(
     alone: Alone, service: Service
 ) -> None:
-    alone.launch(spot=True, DESERTED_S=0.5)
+    alone.launch(spot=True, timings=Timings(deserted_s=0.5))
     client = alone.ready()
     alone.start(client, f"{WAITS}; exit 5")
     client.until(Started)
@@ -453,13 +456,13 @@ def test_an_instance_that_will_be_taken_away_lets_go_if_no_daemon_is_there(
     assert alone.end() == FORSAKEN
     assert [fact.cause for fact in alone.facts if isinstance(fact, Exited)] == ["lease"]
     service.pages.clear()
-    alone.launch(spot=True, DESERTED_S=0.5)
+    alone.launch(spot=True, timings=Timings(deserted_s=0.5))
     time.sleep(0.8)
     assert alone.lives(), "nobody has said that it will be taken away"
 
 
 def test_an_instance_that_nothing_was_said_of_waits_for_its_daemon(alone: Alone) -> None:
-    alone.launch(DESERTED_S=0.2)
+    alone.launch(timings=Timings(deserted_s=0.2))
     alone.connect().close()
     alone.clients.pop()
     time.sleep(0.6)

@@ -402,10 +402,8 @@ def test_a_process_that_cannot_be_started_is_tried_three_times(stage: Stage) -> 
     assert stage.notes == [f"{OFF}[Errno 2] No such file or directory: '{stage.folder}/python'"]
 
 
-def test_imports_that_take_too_long_are_given_up(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warm_starts, "PATIENCE_S", 0.4)
+def test_imports_that_take_too_long_are_given_up(stage: Stage) -> None:
+    stage.warm = WarmStarts(MARK, stage.folder, stage.notes.append, imports_s=0.4)
     stage.rules["a"] = {"waits": str(stage.folder)}
 
     async def script() -> None:
@@ -508,6 +506,6 @@ def test_a_long_line_is_no_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         process = stage.warm._process
         assert process is not None
         with pytest.raises(ColdError, match="has failed"):
-            await process.preload(["a"])
+            await process.preload(["a"], 60.0)
 
     stage.plays(script)

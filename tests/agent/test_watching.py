@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent import clock, hangs, host
+from seerd.agent import clock, host
 from seerd.agent.hangs import HangDetector, Stall, Standstill, is_idle, standing
 from seerd.agent.host import Life
 from seerd.agent.launch import Places
@@ -26,6 +26,7 @@ from seerd.agent.progress_marks import (
     read,
 )
 from seerd.agent.protocol import Node, Stalled, Start, Waited
+from seerd.agent.timings import TIMINGS, Timings
 from seerd.agent.watchdog import StragglerDetector, Watchdog
 from tests.agent.test_processes import TICK, Proc
 
@@ -57,7 +58,7 @@ class Ranks:
         self.folder = folder / "marks"
         self.folder.mkdir(exist_ok=True)
         self.show(*(marks or (LATE, AHEAD)))
-        self.detector = HangDetector(self.folder, lambda: {20, 21}, spans=spans)
+        self.detector = HangDetector(self.folder, lambda: {20, 21}, TIMINGS, spans)
         self.now = 1000.0
         assert self.detector.look(self.now)
 
@@ -359,6 +360,10 @@ def test_nothing_is_counted_while_ranks_begin_or_end(marks: dict[int, ProgressMa
     assert detector.look(20.0, whole) is not None
 
 
+AT_ONCE = Timings(hang_look_s=0.0, hang_quiet_s=0.0, hang_patience=0)
+"""What is late is hung at the second look."""
+
+
 class Watched:
     """A watchdog of an attempt, and what it has told."""
 
@@ -368,7 +373,11 @@ class Watched:
         node = Node(0, 2, "10.0.0.9", "10.0.0.8:1", 4) if spans else None
         self.facts: list[Any] = []
         self.dog = Watchdog(
-            Start("s", "t1", 1, [0], {}, 0, [], node), self.places, lambda: {20, 21}, self._tell
+            Start("s", "t1", 1, [0], {}, 0, [], node),
+            self.places,
+            lambda: {20, 21},
+            self._tell,
+            AT_ONCE,
         )
 
     def _tell(self, facts: list[Any]) -> None:
@@ -381,15 +390,7 @@ class Watched:
             (self.places.marks / str(local)).write_bytes(MARK.pack(1, *fields))
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is late is hung at the second look."""
-    monkeypatch.setattr(hangs, "LOOK_S", 0.0)
-    monkeypatch.setattr(hangs, "QUIET_S", 0.0)
-    monkeypatch.setattr(hangs, "PATIENCE", 0)
-
-
-@pytest.mark.usefixtures("proc", "at_once")
+@pytest.mark.usefixtures("proc")
 def test_a_node_that_stands_still_is_told_once_and_so_is_that_it_moves_again(
     tmp_path: Path,
 ) -> None:
@@ -408,7 +409,7 @@ def test_a_node_that_stands_still_is_told_once_and_so_is_that_it_moves_again(
     assert watched.dog.hung is None
 
 
-@pytest.mark.usefixtures("proc", "at_once")
+@pytest.mark.usefixtures("proc")
 def test_a_node_whose_ranks_all_wait_tells_that_none_is_late_here(tmp_path: Path) -> None:
     watched = Watched(tmp_path, spans=True)
     watched.show(replace(AHEAD, peers=1))
@@ -419,7 +420,7 @@ def test_a_node_whose_ranks_all_wait_tells_that_none_is_late_here(tmp_path: Path
     assert watched.dog.hung is None
 
 
-@pytest.mark.usefixtures("proc", "at_once")
+@pytest.mark.usefixtures("proc")
 def test_on_one_instance_a_stall_is_not_told_but_found(tmp_path: Path) -> None:
     watched = Watched(tmp_path, spans=False)
     watched.show(LATE, AHEAD)
@@ -432,7 +433,7 @@ def test_on_one_instance_a_stall_is_not_told_but_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("spans", "count"), [(True, 1), (False, 0)])
-@pytest.mark.usefixtures("proc", "at_once")
+@pytest.mark.usefixtures("proc")
 def test_waiting_is_told_where_it_is_much_or_of_several_instances(
     tmp_path: Path, count: int, *, spans: bool
 ) -> None:
