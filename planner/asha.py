@@ -33,14 +33,7 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.rungs import (
-    PAUSED,
-    Arrival,
-    Ladders,
-    RungPlace,
-    read_place,
-    rung_reports,
-)
+from seerd.planner.rungs import PAUSED, Arrival, Ladders, RungPlace, read_place, rung_reports
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import Names, names, names_after
 

@@ -521,6 +521,41 @@ def test_nobody_asks_for_the_kind_of_a_cluster_by_its_name(path: Path) -> None:
     assert not asks_for_the_provider(tree_of(path))
 
 
+# A name that is not written out may be a timing's.
+PATCHED_TIMING = re.compile(
+    r"""(?xm)
+    setattr\(\s*(?: [\w.]+,\s*["'] | ["'][\w.]+\. ) _?(?: [A-Z]\w*_S | PATIENCE ) ["']
+    | patch\.setattr\(\s*[\w.]+,\s*[a-z_]\w*,
+    | vars\([\w.]+\)\.update\(
+    | ^\s*(?!self\.)[a-z_][\w.]*\._?(?: [A-Z]\w*_S | PATIENCE )\s=
+    """
+)
+
+
+@each(sorted((ROOT / "tests").rglob("*.py")))
+def test_timings_are_handed_to_what_is_tested_and_never_patched(path: Path) -> None:
+    found = PATCHED_TIMING.search(path.read_text()) if path != Path(__file__) else None
+    assert found is None, found and f"{found.group().strip()}: hand a shorter one in"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_patch"),
+    [
+        ('monkeypatch.setattr(spot, "EVERY_S", 0.01)', True),
+        ('monkeypatch.setattr(\n    "seerd.backends.ssh.remote.RECONNECT_S", 0.5\n)', True),
+        ('monkeypatch.setattr(hangs, "PATIENCE", 0)', True),
+        ("for name in names:\n    monkeypatch.setattr(agents, name, 0.5)", True),
+        ("    vars(serve).update(constants)", True),
+        ("dispatch.KEEP_S = 0.05", True),
+        ('monkeypatch.setattr(copying, "PIECE", 10)', False),
+        ("EVERY_S = 0.01", False),
+        ("spot.watch(tell, every_s=0.01)", False),
+    ],
+)
+def test_a_patched_timing_is_found(line: str, *, is_patch: bool) -> None:
+    assert (PATCHED_TIMING.search(line) is not None) is is_patch
+
+
 def test_every_planted_violation_is_found() -> None:
     assert asks_for_the_provider(ast.parse('if spec.cluster.provider == "ec2": pass'))
     assert foreign(ast.parse("def f():\n    import time"), ("seerd.planner",)) == ["time"]

@@ -439,10 +439,8 @@ def test_a_target_that_holds_the_script_takes_nothing_from_the_source(
 
 
 def test_a_tracker_that_fails_is_tried_again_and_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(following, "EVERY_S", 0.01)
-    monkeypatch.setattr(following, "AGAIN_S", 0.01)
     folder, to, over = run_of(tmp_path), tmp_path / "tb", threading.Event()
     to.write_text("a file where a folder should be")
     looks = 0
@@ -457,7 +455,8 @@ def test_a_tracker_that_fails_is_tried_again_and_told_once(
                 over.set()
             return super().bring(last=last)
 
-    assert following.follow(Watched(folder, "tensorboard", str(to)), over) == ""
+    watched = Watched(folder, "tensorboard", str(to))
+    assert following.follow(watched, over, every_s=0.01, again_s=0.01) == ""
     assert capsys.readouterr().out.count("cannot be written") == 1
     assert from_tensorboard(str(to), read_history(folder).state) == reported(
         read_history(folder).state
@@ -502,7 +501,6 @@ def test_what_could_not_be_exported_is_told_from_its_beginning_with_the_command_
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(exporting, "END_S", 200.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     folder = begun(
@@ -514,7 +512,7 @@ mlflow = "http://me:secret@127.0.0.1:{port}"
 """,
     )
     write_on(folder)
-    with exporting.exporting(folder):
+    with exporting.exporting(folder, end_s=200.0):
         pass
     err = capsys.readouterr().err
     lines = dict(re.findall(r"(?m)^export to (\w+): (.*)$", err))

@@ -23,7 +23,6 @@ from seerd.shell.home import RunFolder
 from seerd.spec.targets import anywhere, without_password
 from seerd.telling.harmless import printable
 
-END_S = 5.0  # seconds for a process after the end of the run
 MOST_PRINTED = 400  # characters of an error message
 WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # what a line of the log begins with
 
@@ -35,6 +34,7 @@ class _Exporter:
     process: subprocess.Popen[bytes]
     stdin: IO[bytes]  # the process's standard input, which ends when the run does
     log: Path  # what it prints
+    end_s: float  # seconds for it after the end of the run
 
     def end(self, limit_s: float) -> str:
         """Let it export the rest; return what went wrong, empty if nothing."""
@@ -42,7 +42,7 @@ class _Exporter:
             if self.process.wait(limit_s) == 0:
                 return ""
         except subprocess.TimeoutExpired:
-            return f"has not answered within {END_S:g} s"
+            return f"has not answered within {self.end_s:g} s"
         finally:
             self.kill()
         if not self.log.is_file():  # with the folder of a run that could not begin
@@ -58,9 +58,9 @@ class _Exporter:
 
 
 @contextlib.contextmanager
-def exporting(folder: RunFolder) -> Iterator[None]:
-    """Export the run during the block, if its spec says so, and then the rest of it; what could not
-    be exported is one line on stderr.
+def exporting(folder: RunFolder, end_s: float = 5.0) -> Iterator[None]:
+    """Export the run during the block, if its spec says so, and then the rest of it, for `end_s`
+    seconds; what could not be exported is one line on stderr.
     """
     setup = wiring.load(folder)
     wanted = {} if folder.target.is_file() else setup.export
@@ -68,7 +68,7 @@ def exporting(folder: RunFolder) -> Iterator[None]:
     place = where if where.is_dir() else folder.path
     exporters: list[_Exporter] = []
     try:
-        exporters += [_begin(folder, place, kind, to) for kind, to in wanted.items()]
+        exporters += [_begin(folder, place, kind, to, end_s) for kind, to in wanted.items()]
         yield
     except BaseException:
         for exporter in exporters:
@@ -77,7 +77,7 @@ def exporting(folder: RunFolder) -> Iterator[None]:
     for exporter in exporters:
         with contextlib.suppress(BrokenPipeError):
             exporter.stdin.close()  # the run is over
-    end = time.monotonic() + END_S
+    end = time.monotonic() + end_s
     for exporter in exporters:
         if why := exporter.end(max(0.0, end - time.monotonic())):
             to = without_password(exporter.where)
@@ -86,7 +86,7 @@ def exporting(folder: RunFolder) -> Iterator[None]:
             print(f"export to {exporter.kind}: {why}; add the rest with: {again}", file=sys.stderr)
 
 
-def _begin(folder: RunFolder, place: Path, kind: str, where: str) -> _Exporter:
+def _begin(folder: RunFolder, place: Path, kind: str, where: str, end_s: float) -> _Exporter:
     log = folder.path / f"export-{kind}.log"
     path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with log.open("ab") as output:
@@ -100,8 +100,8 @@ def _begin(folder: RunFolder, place: Path, kind: str, where: str) -> _Exporter:
             start_new_session=True,
         )
     assert process.stdin is not None
-    target = {"kind": kind, "where": where, "end_s": END_S}
+    target = {"kind": kind, "where": where, "end_s": end_s}
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(f"{json.dumps(target)}\n".encode())
         process.stdin.flush()
-    return _Exporter(kind, anywhere(where, place), process, process.stdin, log)
+    return _Exporter(kind, anywhere(where, place), process, process.stdin, log, end_s)

@@ -19,11 +19,7 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def until_signal(
-    work: Callable[[], Awaitable[T]],
-    tell: Callable[[str], None],
-    what: str,
-) -> T:
+def until_signal(work: Callable[[], Awaitable[T]], tell: Callable[[str], None], what: str) -> T:
     """Do the work in an event loop of its own, and cancel it at the first Ctrl-C; later ones do not
     disturb giving `what` back.
     Raises `InterruptedRentalError` if the work let itself be cancelled: it had started nothing.

@@ -23,8 +23,6 @@ from seerd.shell.home import RunFolder
 from seerd.spec.targets import place_of
 from seerd.telling.explanation.timeline import RunHistory, read_history
 
-EVERY_S = 2.0  # seconds between two looks at the journal
-AGAIN_S = 10.0  # seconds until a tracker that could not be written is tried again
 SHARE = 0.05  # the most of a core's time that it takes
 
 
@@ -73,9 +71,13 @@ class Following:
         return ""
 
 
-def follow(following: Following, over: threading.Event) -> str:
-    """Export until the run is over; return what went wrong the last time, empty if nothing."""
-    failed, pause_s = "", EVERY_S
+def follow(
+    following: Following, over: threading.Event, every_s: float = 2.0, again_s: float = 10.0
+) -> str:
+    """Export until the run is over, every `every_s` seconds, and after a failure `again_s` later;
+    return what went wrong the last time, empty if nothing.
+    """
+    failed, pause_s = "", every_s
     while True:
         last = over.wait(pause_s)
         began = time.monotonic()
@@ -86,7 +88,7 @@ def follow(following: Following, over: threading.Event) -> str:
         if last:
             return failed
         took_s = time.monotonic() - began
-        pause_s = max(EVERY_S, AGAIN_S if failed else 0.0, took_s / SHARE)
+        pause_s = max(every_s, again_s if failed else 0.0, took_s / SHARE)
 
 
 def main() -> None:

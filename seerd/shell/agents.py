@@ -3,13 +3,14 @@
 The one rule: each fact is emitted once and in order, and acknowledged only when it is in the
 journal. After a lost connection the conversation goes on after the last emitted fact, and orders
 without an outcome are sent again: an agent carries out an order's id once. An agent that breaks the
-protocol for `GIVE_UP_S` seconds is given up. One of another version is replaced; the new one reads
+protocol for `give_up_s` seconds is given up. One of another version is replaced; the new one reads
 the old one's facts from its journal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
@@ -29,16 +30,10 @@ from seerd.shell.run_environment import Running
 from seerd.shell.translate import InstanceOrders, stop_of
 from seerd.stores.base import slot_number
 
-RENEW_S = 5.0
-SILENT_S = 3 * RENEW_S  # longest silence of an agent before reconnecting, seconds
 ACK_S = 0.05  # longest wait of an acknowledgement, seconds; less than `agent.serve.FLUSH_S`
-RETRY_S = 0.2
-GIVE_UP_S = 30.0
 LEAST_S = 0.3  # seconds that an agent has to receive the end although the run's time is up
-ANSWER_S = 10.0
 CLOCK_S = 120.0
 PREPARE_S = 1200.0  # longest preparation of an instance, which is paid, seconds
-CATCH_UP_S = 60.0  # longest wait for announced facts, seconds; then the agent counts as silent
 BROKEN = (ProtocolError, ValueError)  # `ValueError`: asyncio, of a line without an end
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
@@ -79,6 +74,7 @@ class Conversation:
         self.orders = orders
         self.instance = orders.instance
         self._environment = orders.environment
+        self._timings = self._environment.timings
         self._core = orders.core
         self._losses = losses
         self._tasks = tasks
@@ -106,13 +102,14 @@ class Conversation:
 
     async def start(self) -> None:
         """Connect to the agent. Returns when every fact that it had kept has been emitted, or the
-        conversation is ended. Raises `ProviderError` if it does not answer within `CATCH_UP_S`
+        conversation is ended. Raises `ProviderError` if it does not answer within `catch_up_s`
         seconds.
         """
         name, first = f"conversation {self.instance}", asyncio.FIRST_COMPLETED
         self._task = self._tasks.create_task(self._keep_talking(), name=name)
         caught_up = asyncio.create_task(self._caught_up.wait())
-        await asyncio.wait({self._task, caught_up}, timeout=CATCH_UP_S, return_when=first)
+        patience_s = self._timings.catch_up_s
+        await asyncio.wait({self._task, caught_up}, timeout=patience_s, return_when=first)
         caught_up.cancel()
         if not self._caught_up.is_set() and not self._ending:
             raise ProviderError(f"the agent of {self.instance} does not answer")
@@ -216,7 +213,7 @@ class Conversation:
         self._acking = None
         self.say(protocol.Ack(self._committed))
 
-    async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
+    async def shut_down(self, token: str, spare_s: float = math.inf) -> None:
         """Have the agent kill what still runs and end. Returns when it has closed the connection or
         cannot be reached, or after `spare_s` seconds; then it ends by itself.
         """
@@ -224,7 +221,7 @@ class Conversation:
         self._last_order = protocol.Shutdown(token)
         self.say(self._last_order)
         least_s = LEAST_S if self._writer is not None else 0.0
-        await self.close(min(ANSWER_S, max(least_s, spare_s)))
+        await self.close(min(self._timings.answer_s, max(least_s, spare_s)))
 
     async def drop(self, why: str) -> None:
         """End the conversation because of `why`: the instance is gone."""
@@ -242,6 +239,7 @@ class Conversation:
 
     async def _keep_talking(self) -> None:
         failing_since: float | None = None
+        give_up_s = self._timings.give_up_s
         while True:
             began, broken = asyncio.get_running_loop().time(), False
             try:
@@ -257,16 +255,16 @@ class Conversation:
                 return
             now = asyncio.get_running_loop().time()
             if self._caught_up.is_set() and (
-                not broken or failing_since is None or now - began > GIVE_UP_S
+                not broken or failing_since is None or now - began > give_up_s
             ):
                 failing_since = now
             elif failing_since is None:
                 failing_since = began
             self._caught_up.clear()
-            if now - failing_since > GIVE_UP_S:
+            if now - failing_since > give_up_s:
                 self._lose(why)
                 return
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._timings.retry_s)
 
     async def _talk_to_ours(self) -> None:
         """Talk to the agent; replace it once if it speaks another version of the protocol."""
@@ -301,7 +299,7 @@ class Conversation:
             writer.close()
 
     async def _welcome(self, reader: LineReader) -> tuple[protocol.Welcome, float]:
-        line = await _line_within(ANSWER_S, reader)
+        line = await _line_within(self._timings.answer_s, reader)
         if not line:
             raise ProtocolError("the agent closed the connection instead of answering")
         welcome = decode(line)
@@ -327,7 +325,7 @@ class Conversation:
         return welcome, self.ahead_s
 
     async def _listen(self, reader: LineReader, welcome: protocol.Welcome, ahead_s: float) -> None:
-        last, patience_s = welcome.last, SILENT_S if welcome.answers else None
+        last, patience_s = welcome.last, self._timings.silent_s if welcome.answers else None
         if self._seen >= last:
             self._caught_up.set()
         while line := await _line_within(patience_s, reader):
@@ -393,7 +391,7 @@ class Conversation:
     async def _keep_renewing(self) -> None:
         while True:
             self.renew()
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(self._timings.renew_s)
 
 
 async def _line_within(for_s: float | None, reader: LineReader) -> bytes:

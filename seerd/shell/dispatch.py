@@ -32,12 +32,8 @@ from seerd.shell.sessions import Sessions
 from seerd.units import SLOW_S
 
 T = TypeVar("T")
-KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
-REMARK_S = 30.0
 HOP_S = 5.0
-# seconds that a resumed run waits for its agents, and at least, though a limit has come
-REATTACH_S, OVERDUE_S = 10.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,7 @@ class Dispatch:
 
     def __init__(self, environment: RunEnvironment, core: Core, tasks: asyncio.TaskGroup) -> None:
         self._environment = environment
+        self._timings = environment.timings
         self._core = core
         self._clock = core.clock
         self._tasks = tasks
@@ -96,7 +93,8 @@ class Dispatch:
             present, others = await self._environment.provider.adopt(instances, launches)
             answers = {name: self._tasks.create_task(self._reattach(name)) for name in present}
             if answers:
-                patience_s = min(REATTACH_S, max(OVERDUE_S, off_in_s()))
+                least_s, most_s = self._timings.overdue_s, self._timings.reattach_s
+                patience_s = min(most_s, max(least_s, off_in_s()))
                 await asyncio.wait(answers.values(), timeout=patience_s)
             alive = [name for name, task in answers.items() if not task.done() or task.result()]
             gone = [name for name in instances if name not in alive]
@@ -211,7 +209,7 @@ class Dispatch:
             return
         slow = f"{launched.instance} is being made ready: data and checks"
         setup = any(job.setup for job in self._environment.jobs or [self._environment.job])
-        after_s = REMARK_S if setup else SLOW_S  # its agent reports setup commands
+        after_s = None if setup else SLOW_S  # its agent reports setup commands
         with self.requests.readying():
             preparing = self.sessions.prepare(launched, command.id)
             readiness = await self._remarking(preparing, slow, after_s)
@@ -315,10 +313,11 @@ class Dispatch:
             await asyncio.sleep(FETCH_AGAIN_S)
 
     async def _remarking(
-        self, work: Coroutine[Any, Any, T], text: str, after_s: float = REMARK_S
+        self, work: Coroutine[Any, Any, T], text: str, after_s: float | None = None
     ) -> T:
-        """Await `work`; after `after_s` seconds, remark `text` once."""
+        """Await `work`; after `after_s` (None: `remark_s`) seconds, remark `text` once."""
         remark = partial(self._emit, events.Remarked, text=text)
+        after_s = self._timings.remark_s if after_s is None else after_s
         timer = asyncio.get_running_loop().call_later(after_s, remark)
         try:
             return await work
@@ -326,8 +325,8 @@ class Dispatch:
             timer.cancel()
 
     async def _keep_soon(self) -> None:
-        """Tidy the store once for all trials noted within `KEEP_S` seconds, to save requests."""
-        await asyncio.sleep(KEEP_S)
+        """Tidy the store once for all trials noted within `keep_s` seconds, to save requests."""
+        await asyncio.sleep(self._timings.keep_s)
         kept, self._kept = self._kept, {}
         for trial, checkpoints in kept.items():
             # An old checkpoint that the store refuses to delete costs next to nothing, and is tried
@@ -345,12 +344,12 @@ class Dispatch:
         return True
 
     async def _keep_telling(self, uploads: Callable[[], str]) -> None:
-        """Remark within `SLOW_S` seconds, and then every `REMARK_S`, how far uploads are."""
+        """Remark within `SLOW_S` seconds, and then every `remark_s`, how far uploads are."""
         again_s = 0.0
         while True:
-            await asyncio.sleep(min(SLOW_S, REMARK_S))
+            await asyncio.sleep(min(SLOW_S, self._timings.remark_s))
             if self._clock.now() >= again_s and (text := uploads()):
-                again_s = self._clock.now() + REMARK_S
+                again_s = self._clock.now() + self._timings.remark_s
                 self._emit(events.Remarked, text=text)
 
     async def _keep_finding_losses(self) -> None:

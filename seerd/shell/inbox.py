@@ -15,14 +15,7 @@ from pathlib import Path
 import msgspec
 
 from seerd.agent.protocol import Job
-from seerd.core.events import (
-    AddAsked,
-    ExtendAsked,
-    JobAdded,
-    JobStopAsked,
-    JobWeighed,
-    StopAsked,
-)
+from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed, StopAsked
 from seerd.core.verdicts import DenyCause
 
 ID = re.compile(r"[0-9a-f]{16}")

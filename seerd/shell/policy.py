@@ -55,13 +55,7 @@ class PolicyProcess:
             self._child = _Child(wire.frame(self._opening))
             self._in_step = False
 
-    def note(
-        self,
-        question: str,
-        view: View,
-        memory: Mapping[str, Any],
-        order: Order,
-    ) -> None:
+    def note(self, question: str, view: View, memory: Mapping[str, Any], order: Order) -> None:
         """Record the next question; it replaces one that has no answer yet. `memory` and `order`:
         after all answers that were adopted.
         """

@@ -14,6 +14,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
 from seerd.shell.policy import PolicyProcess
+from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.stores.base import Store
 
 
@@ -51,6 +52,7 @@ class RunEnvironment:
     until: Callable[[], float] = lambda: math.inf
     # extends the expiry of what is rented and signed from now on to a later deadline (wall clock)
     prolong: Callable[[float], None] = lambda deadline: None
+    timings: DaemonTimings = TIMINGS
 
     def metric_of(self, trial: str) -> str:
         """Return the name of the metric that a trial reports."""

@@ -19,8 +19,6 @@ from seerd.shell.losses import Losses
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.translate import InstanceOrders
 
-RENEW_URLS_S = 600.0  # how often URLs are renewed, seconds: temporary credentials expire
-
 
 class Sessions:
     """The conversations of one run; their tasks end with their task group."""
@@ -36,9 +34,9 @@ class Sessions:
         self._sending: dict[str, asyncio.Future[None]] = {}
 
     async def keep_granting(self) -> None:
-        """Send every running attempt new URLs, every `RENEW_URLS_S` seconds."""
+        """Send every running attempt new URLs, every `renew_urls_s` seconds."""
         while True:
-            await asyncio.sleep(RENEW_URLS_S)
+            await asyncio.sleep(self._environment.timings.renew_urls_s)
             for conversation in self._open().values():
                 for running in self._core.running(conversation.instance):
                     conversation.answer(partial(conversation.orders.renewal, running))

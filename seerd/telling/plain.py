@@ -31,14 +31,7 @@ from seerd.shell.journal import Entry, Journal
 from seerd.telling.complaints import IN_THE_WAY, complaint_text
 from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.reasons import explained_after
-from seerd.telling.explanation.sentences import (
-    at,
-    ending,
-    gpus_text,
-    sentence,
-    sizes,
-    value,
-)
+from seerd.telling.explanation.sentences import at, ending, gpus_text, sentence, sizes, value
 from seerd.telling.harmless import config_text, harmless
 from seerd.telling.outcomes import standing_text
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size

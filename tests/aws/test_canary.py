@@ -29,11 +29,9 @@ from seerd.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.aws.policy import Needs, canary_policy, policy
 from seerd.aws.prices import Price
 from seerd.aws.userdata import POWER
-from seerd.backends.ec2 import fleet as ec2_fleet
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands import canary
 from seerd.commands.canary import (
-    expedition,
     inside,
     launching,
     planned,
@@ -309,13 +307,12 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
 ) -> None:
     for name, value in (rig.env | forked()).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(ec2_fleet, "MEND_S", 2.0)
-    monkeypatch.setattr(expedition, "WORK_S", 15.0)
     rig.set_boot(boot_s=60)
     asked = SpecOptions(write())
 
     async def flight() -> CanaryResult:
         plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
+        plan = replace(plan, work_s=15.0, mend_s=2.0)
         task = asyncio.create_task(fly_over(plan, OutcomeLog(print), tmp_path / "flight"))
         await asyncio.to_thread(wait_for_three, rig)
         await asyncio.sleep(2.0)

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from seerd.backends.base import Span
-from seerd.backends.ec2 import fleet as ec2_fleet
-from seerd.backends.ec2 import flight as ec2_flight
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.errors import CloudError, LaunchError, ProviderError
 from tests.aws.front import Fault, Front, Params, front
@@ -256,10 +254,8 @@ def test_an_instance_that_runs_before_its_address_is_shown_is_asked_for_it_again
 
 
 def test_an_address_that_never_comes_is_told_and_the_instance_is_given_back(
-    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moto: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ec2_flight, "ADDRESS_S", 1.0)
-
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         there.address_s = 600.0
         with pytest.raises(LaunchError, match="EC2 has shown no private address of it") as told:
@@ -269,7 +265,7 @@ def test_an_address_that_never_comes_is_told_and_the_instance_is_given_back(
         assert door.waited == []
         assert there.alive() == set()
 
-    play(moto, tmp_path, scenario)
+    play(moto, tmp_path, scenario, address_s=1.0)
 
 
 def test_a_machine_that_never_answers_is_given_back_and_its_time_is_told(
@@ -364,10 +360,8 @@ def test_terminating_is_repeated_until_ec2_agrees_and_may_be_repeated_by_anyone(
 
 
 def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_out(
-    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moto: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ec2_fleet, "MEND_S", 1.0)
-
     async def scenario(there: Front, provider: Ec2Provider, door: Door) -> None:
         launched = await provider.launch("1.0")
         there.fault = lambda action, params: (
@@ -381,7 +375,7 @@ def test_a_termination_that_is_refused_for_good_names_the_instance_and_the_way_o
         (line, *_) = (await provider.leftovers()).costing
         assert launched.instance in line
 
-    play(moto, tmp_path, scenario)
+    play(moto, tmp_path, scenario, mend_s=1.0)
 
 
 def test_a_loss_is_told_once_with_its_reason_and_a_given_back_instance_is_none(

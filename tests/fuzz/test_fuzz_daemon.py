@@ -18,8 +18,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from seerd.agent.protocol import (
     VERSION,
     Checkpointed,
@@ -48,12 +46,12 @@ from seerd.errors import LaunchError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.runs.reading import replay
-from seerd.shell import agents
 from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.timings import DaemonTimings
 from seerd.stores.directory import DirectoryStore
 from seerd.telling.plain import lines_to
 
@@ -61,7 +59,7 @@ JOB = Job(
     "source", "train.py", [], "python", "python3", {}, [], "store", "accuracy", "max", [1], 1, 10.0
 )
 DEADLINE_S = 60.0
-GIVE_UP_S = 1.5
+IMPATIENT = DaemonTimings(give_up_s=1.5, catch_up_s=1.5, retry_s=0.05)
 REPORTS = 40
 
 
@@ -231,7 +229,8 @@ def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int =
         )
         policy = PolicyProcess(problem)
         world = RunEnvironment(
-            machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best"
+            *(machines, DirectoryStore(store), policy, JOB, "r", "accuracy", folder / "best"),
+            timings=IMPATIENT,
         )
         with (
             Journal.create(folder / "journal.db", time.time()) as journal,
@@ -242,13 +241,6 @@ def run(*, evil: Sequence[bytes] = (), early: Sequence[bytes] = (), shift: int =
             state = replay(journal)
             events = [entry.event for entry in journal.entries()]
         return Ended(state, events, (folder / "out").read_text())
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "GIVE_UP_S", GIVE_UP_S)
-    monkeypatch.setattr(agents, "CATCH_UP_S", GIVE_UP_S)
-    monkeypatch.setattr(agents, "RETRY_S", 0.05)
 
 
 def check(ended: Ended) -> None:

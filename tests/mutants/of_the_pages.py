@@ -90,7 +90,7 @@ PROMISED = (
         "a rank that is quiet for long works",
         "a rank that does nothing while its neighbours wait for it is a crash",
         "HangDetector._judged",
-        "quiet_s < limit_s(self.marks)",
+        "quiet_s < limit_s(self.marks, self._timings)",
         "True",
         ("tests/agent/test_agent_hang_detection.py::test_a_rank_that_is_quiet_for_long_hangs",),
     ),
@@ -190,7 +190,7 @@ PROMISED = (
         "an agent that sends no messages is tried for ever",
         "an agent that does not keep to the protocol for half a minute is given up",
         "Conversation._keep_talking",
-        "now - failing_since > GIVE_UP_S",
+        "now - failing_since > give_up_s",
         "False",
         (f"{CONVERSATION}::test_an_agent_that_answers_renewals_and_then_is_silent_is_lost",),
     ),
@@ -246,8 +246,8 @@ PROMISED = (
         "an agent that does not answer is waited for although a limit has come",
         "a run that is resumed past a limit gives its machines back at once",
         "Dispatch.reattach",
-        "min(REATTACH_S, max(OVERDUE_S, off_in_s()))",
-        "REATTACH_S",
+        "min(most_s, max(least_s, off_in_s()))",
+        "most_s",
         (
             (
                 "tests/shell/test_reattach.py"

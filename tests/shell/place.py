@@ -51,6 +51,7 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
+from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.stores.directory import DirectoryStore
 
 JOB = Job(
@@ -260,7 +261,7 @@ class Place:
 
     shown   the events that people were shown
     policy  see `seerd.shell.policy_main.Opening.plan`
-    uploads, collector  see `RunEnvironment`
+    uploads, collector, timings  see `RunEnvironment`
     steady  whether a run that is taken up is on the same boot
     """
 
@@ -275,6 +276,7 @@ class Place:
     uploads: Callable[[], str] | None = None
     steady: bool = True
     collector: Collector | None = None
+    timings: DaemonTimings = TIMINGS
 
     async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
         """A daemon, the first one or a later one, until something is so; then it is killed. Raises
@@ -287,7 +289,8 @@ class Place:
             environment = RunEnvironment(
                 self.provider, self.store, policy, JOB, "small", "accuracy", best
             )
-            environment = replace(environment, uploads=self.uploads, collector=self.collector)
+            more = {"uploads": self.uploads, "collector": self.collector, "timings": self.timings}
+            environment = replace(environment, **more)
             daemon = Daemon(state, journal, environment, self._watch)
             work = (
                 daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts))

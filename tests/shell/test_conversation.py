@@ -33,12 +33,12 @@ from seerd.clock import RunClock, wall
 from seerd.core.commands import AnyCommand, StopTrial
 from seerd.core.events import EventsMissing, InstanceLost, TrialStarted
 from seerd.errors import ProviderError
-from seerd.shell import agents
 from seerd.shell.agents import Conversation
 from seerd.shell.daemon import Tasks
 from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.shell.translate import InstanceOrders
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
@@ -156,6 +156,7 @@ def play(
     becomes: int = VERSION,
     answers: bool = False,
     acked: int = 0,
+    timings: DaemonTimings = TIMINGS,
 ) -> None:
     """`speaks`: the agent's version of the protocol, and what it `becomes` when it is replaced;
     `answers`: whether it answers renewals.
@@ -169,7 +170,9 @@ def play(
             core = Core(RunClock(time.time()), seen, list(pending))
             ways: Any = Ways(agent, path, becomes)
             store, policy = DirectoryStore(Path(folder)), PolicyProcess(small_facts().problem)
-            environment = RunEnvironment(ways, store, policy, JOB, "r1", "accuracy", Path(folder))
+            environment = RunEnvironment(
+                *(ways, store, policy, JOB, "r1", "accuracy", Path(folder)), timings=timings
+            )
             try:
                 async with Tasks() as tasks:
                     orders, losses = (
@@ -317,17 +320,9 @@ def test_facts_with_a_gap_end_the_connection_and_are_not_handed_on() -> None:
     play(scenario, fact(1))
 
 
-def test_an_agent_that_answers_renewals_and_then_is_silent_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_agent_that_answers_renewals_and_then_is_silent_is_lost() -> None:
     """It is stopped, or hangs: its connection stays open, and so is its next one."""
-    for name, seconds in {
-        "RENEW_S": 0.05,
-        "SILENT_S": 0.5,
-        "ANSWER_S": 0.3,
-        "GIVE_UP_S": 0.5,
-    }.items():
-        monkeypatch.setattr(agents, name, seconds)
+    quick = DaemonTimings(renew_s=0.05, silent_s=0.5, answer_s=0.3, give_up_s=0.5)
 
     async def scenario(place: Place) -> None:
         await place.until(lambda: len(place.told(Renew, 0)) > 20)
@@ -337,4 +332,4 @@ def test_an_agent_that_answers_renewals_and_then_is_silent_is_lost(
         assert len(place.agent.heard) > 1
         assert "the agent has not answered for" in place.lost[0].why
 
-    play(scenario, fact(1), answers=True)
+    play(scenario, fact(1), answers=True, timings=quick)

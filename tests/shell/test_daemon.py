@@ -25,10 +25,10 @@ from seerd.core.events import (
     StopAsked,
 )
 from seerd.errors import AbandonedError, JournalError, RunRemovedError
-from seerd.shell import dispatch
 from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Journal
+from seerd.shell.timings import DaemonTimings
 from tests.shell.place import Place, play
 
 MakeFacts = Callable[..., RunFacts]
@@ -68,13 +68,11 @@ def test_a_fact_is_acknowledged_once_it_is_in_the_journal(facts: MakeFacts, tmp_
     play(facts(), tmp_path, scenario)
 
 
-def test_long_uploads_are_told_as_they_go_on(
-    facts: MakeFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatch, "REMARK_S", 0.01)
+def test_long_uploads_are_told_as_they_go_on(facts: MakeFacts, tmp_path: Path) -> None:
     said = iter(["", "1 of 3 MB so far", "2 of 3 MB so far"])
 
     async def scenario(place: Place) -> None:
+        place.timings = DaemonTimings(remark_s=0.01)
         place.provider.gate.clear()
         place.uploads = lambda: next(said, "")
         told: list[str] = []
@@ -228,12 +226,9 @@ def test_no_event_goes_back_in_time(facts: MakeFacts, tmp_path: Path) -> None:
     play(facts(), tmp_path, scenario)
 
 
-def test_the_newest_two_checkpoints_of_a_trial_are_kept(
-    facts: MakeFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatch, "KEEP_S", 0.05)
-
+def test_the_newest_two_checkpoints_of_a_trial_are_kept(facts: MakeFacts, tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
+        place.timings = DaemonTimings(keep_s=0.05)
         await place.run(
             lambda daemon: (
                 len({trial for trial, names in place.store.kept if "000003" in names}) == 6

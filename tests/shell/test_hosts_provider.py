@@ -41,12 +41,13 @@ class Place:
     def name(self, number: int) -> str:
         return f"{USER}@127.0.0.1:{self.servers[number].port}"
 
-    def do(self, work: Callable[[HostsProvider], Awaitable[None]]) -> None:
+    def do(self, work: Callable[[HostsProvider], Awaitable[None]], patience_s: float = 0.5) -> None:
         """One daemon's life."""
 
         async def live() -> None:
             options = AgentOptions(self.run, 1, True, 60.0, 5.0, False, False, "python3")
-            provider = HostsProvider(self.hosts(), Remote(self.bundle, options))
+            remote = Remote(self.bundle, options, reconnect_s=0.5)
+            provider = HostsProvider(self.hosts(), remote, patience_s)
             try:
                 async with asyncio.timeout(90):
                     await provider.open()
@@ -62,8 +63,6 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setattr("seerd.backends.hosts.provider.PATIENCE_S", 0.5)
-    monkeypatch.setattr("seerd.backends.ssh.remote.RECONNECT_S", 0.5)
     build_agent(tmp_path / "agent.pyz")
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "train.py").write_text("pass\n")
@@ -230,11 +229,8 @@ def test_a_host_that_cannot_be_reached_is_not_said_to_be_given_back(place: Place
     until(lambda: place.agents() == [0, 0, 0])
 
 
-def test_a_host_on_which_nothing_could_be_begun_is_given_back_at_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_on_which_nothing_could_be_begun_is_given_back_at_once(place: Place) -> None:
     """Nothing of the run can be there, so nobody has to look."""
-    monkeypatch.setattr("seerd.backends.hosts.provider.PATIENCE_S", 20.0)
 
     async def work(provider: HostsProvider) -> None:
         for server in place.servers:
@@ -246,4 +242,4 @@ def test_a_host_on_which_nothing_could_be_begun_is_given_back_at_once(
             launching.cancel()
             assert (await provider.leftovers()).costing == []
 
-    place.do(work)
+    place.do(work, patience_s=20.0)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ import pytest
 from seerd.agent import host
 from seerd.backends.base import Span
 from seerd.backends.bundle import build_agent
-from seerd.backends.local import provider as local
 from seerd.backends.local.provider import LocalProvider
 from seerd.errors import ProviderError
 
@@ -33,9 +33,9 @@ def provider(tmp_path: Path) -> LocalProvider:
 
 
 def test_an_agent_that_is_being_started_while_its_instance_is_given_back_does_not_stay(
-    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+    provider: LocalProvider,
 ) -> None:
-    monkeypatch.setattr(local, "END_S", 3.0)
+    provider = replace(provider, end_s=3.0)
 
     async def given_back() -> None:
         await provider.launch("1.0")
@@ -126,10 +126,10 @@ def test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_that_is_l
 
 
 def test_an_agent_of_another_version_is_ended_and_its_instance_stays(
-    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+    provider: LocalProvider,
 ) -> None:
     """It is asked to end, and killed if it does not."""
-    monkeypatch.setattr(local, "END_S", 0.5)
+    hasty = replace(provider, end_s=0.5)
 
     async def ended() -> None:
         launched = await provider.launch("1.0")
@@ -146,7 +146,7 @@ def test_an_agent_of_another_version_is_ended_and_its_instance_stays(
         stopped = provider.spawned[INSTANCE][-1]
         stopped.send_signal(signal.SIGSTOP)
         began = time.monotonic()
-        await provider.end_agent(INSTANCE, 0.2)
+        await hasty.end_agent(INSTANCE, 0.2)
         assert time.monotonic() - began >= 0.7
         assert stopped.wait() == -signal.SIGKILL
         assert (await provider.leftovers()).costing == []
@@ -177,14 +177,15 @@ def test_what_is_not_there_is_told_and_where_everything_is(
     asyncio.run(looked_at())
 
 
-def test_an_agent_that_does_not_start_is_told_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "START_S", 1.0)
+def test_an_agent_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     bundle = tmp_path / "agent.py"
     bundle.write_text("import sys\nfor n in range(30): print(f'line {n}')\nsys.exit(3)")
     broken = LocalProvider(
-        tmp_path / "instances", "run", bundle, 1, cuda=False, lease_s=60.0, grace_s=1.0
+        *(tmp_path / "instances", "run", bundle, 1),
+        cuda=False,
+        lease_s=60.0,
+        grace_s=1.0,
+        start_s=1.0,
     )
 
     async def launched() -> str:

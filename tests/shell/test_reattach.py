@@ -14,26 +14,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from seerd.agent.clock import since_boot
 from seerd.agent.host import boot_id
 from seerd.agent.journal import AgentJournal
 from seerd.agent.protocol import VERSION, Exited, Hello, Reported, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.backends.base import Adopted, Connection, Loss
-from seerd.backends.local import provider as local
 from seerd.backends.local.provider import LocalProvider
 from seerd.clock import RunClock, unlimited, wall
 from seerd.core.commands import Terminate
 from seerd.core.events import Checkpoint, InstanceLost, TrialExited, TrialReported
-from seerd.shell import dispatch
-from seerd.shell.agents import ANSWER_S, Conversation
+from seerd.shell.agents import Conversation
 from seerd.shell.daemon import Tasks
 from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
+from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.shell.translate import InstanceOrders
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
@@ -87,13 +84,14 @@ async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def found(folder: Path, off_in_s: float = math.inf) -> Reattached:
+async def found(folder: Path, timings: DaemonTimings, off_in_s: float = math.inf) -> Reattached:
     server = await asyncio.start_unix_server(silence, str(folder / "s"))
     core = Core(RunClock(0.0), attempts=[Running("t1", 1, 0, "000060-00000060")])
     mute: Any = Mute(folder / "s")
     policy = PolicyProcess(small_facts().problem)
+    store = DirectoryStore(folder / "store")
     environment = RunEnvironment(
-        mute, DirectoryStore(folder / "store"), policy, JOB, "r1", "accuracy", folder
+        *(mute, store, policy, JOB, "r1", "accuracy", folder), timings=timings
     )
     try:
         async with Tasks() as tasks:
@@ -161,16 +159,13 @@ async def told_to_end(folder: Path) -> float:
 
 def test_an_agent_that_is_only_just_being_connected_to_is_told_to_end() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        assert asyncio.run(told_to_end(Path(folder))) < ANSWER_S / 2
+        assert asyncio.run(told_to_end(Path(folder))) < TIMINGS.answer_s / 2
 
 
-def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dispatch, "REATTACH_S", 0.1)
+def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known() -> None:
     with tempfile.TemporaryDirectory() as folder:
         sha256 = save(Path(folder) / "store" / "t1", "000099-00000099", 99)
-        got = asyncio.run(found(Path(folder)))
+        got = asyncio.run(found(Path(folder), DaemonTimings(reattach_s=0.1)))
     assert got.alive == ("local-1",)
     assert [(one.trial, one.attempt, one.name, one.reports, one.sha256) for one in got.saved] == [
         ("t1", 1, "000099-00000099", 99, sha256)
@@ -191,12 +186,10 @@ def note(journal: AgentJournal, *reports: int) -> None:
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for_when_a_limit_has_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(dispatch, "REATTACH_S", 60.0)
-    monkeypatch.setattr(dispatch, "OVERDUE_S", 0.1)
-    began = time.monotonic()
-    assert asyncio.run(found(tmp_path, off_in_s=-5.0)).alive == ("local-1",)
+    began, timings = time.monotonic(), DaemonTimings(reattach_s=60.0, overdue_s=0.1)
+    assert asyncio.run(found(tmp_path, timings, off_in_s=-5.0)).alive == ("local-1",)
     assert time.monotonic() - began < 30.0
 
 
@@ -211,9 +204,13 @@ async def heard(folder: Path, epochs: int) -> list[Any]:
     note(journal, *range(1, epochs))
     silent = folder / "agent.pyz"
     silent.write_text("import time; time.sleep(600)")
-    here = LocalProvider(folder, "r1", silent, 1, cuda=False, lease_s=60.0, grace_s=1.0)
+    here = LocalProvider(
+        *(folder, "r1", silent, 1), cuda=False, lease_s=60.0, grace_s=1.0, start_s=0.1, end_s=0.1
+    )
     store, policy = DirectoryStore(folder / "store"), PolicyProcess(small_facts().problem)
-    environment = RunEnvironment(here, store, policy, JOB, "r1", "accuracy", folder)
+    environment = RunEnvironment(
+        *(here, store, policy, JOB, "r1", "accuracy", folder), timings=DaemonTimings(reattach_s=0.1)
+    )
     core = Core(RunClock(0.0))
     try:
         async with Tasks() as tasks:
@@ -235,14 +232,11 @@ async def heard(folder: Path, epochs: int) -> list[Any]:
 
 
 def test_what_an_agent_on_this_machine_had_noted_is_heard_though_it_does_not_come_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """As after a long absence on a busy machine: its lease had ended, and the next agent starts too
     late for the run's deadline.
     """
-    monkeypatch.setattr(dispatch, "REATTACH_S", 0.1)
-    monkeypatch.setattr(local, "END_S", 0.1)
-    monkeypatch.setattr(local, "START_S", 0.1)
     *facts, last, lost = asyncio.run(heard(tmp_path, 5))
     assert [event.reports for event in facts if isinstance(event, TrialReported)] == [1, 2, 3, 4, 5]
     assert len(facts) == 5, "each of them once"

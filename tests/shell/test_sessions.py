@@ -37,13 +37,13 @@ from seerd.clock import RunClock
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceLost
 from seerd.errors import ProviderError, StoreError
-from seerd.shell import sessions
 from seerd.shell.agents import Readiness
 from seerd.shell.daemon import Tasks
 from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.sessions import Sessions
+from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.stores.base import slot_name
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
@@ -164,6 +164,7 @@ class Place:
 def play(
     scenario: Callable[[Place], Awaitable[None]],
     store: DirectoryStore,
+    timings: DaemonTimings = TIMINGS,
     **agent: Any,
 ) -> None:
     async def run() -> None:
@@ -174,7 +175,9 @@ def play(
             policy = PolicyProcess(small_facts().problem)
             reach: Any = Reach(spoken.path)
             environment = RunEnvironment(
-                reach, store, policy, JOB, "r1", "accuracy", Path(folder), expected=HEALTHY
+                *(reach, store, policy, JOB, "r1", "accuracy", Path(folder)),
+                expected=HEALTHY,
+                timings=timings,
             )
             try:
                 async with Tasks() as tasks:
@@ -426,10 +429,7 @@ def test_data_that_cannot_be_listed_makes_no_machine_ready_and_ends_no_run(tmp_p
     play(scenario, DirectoryStore(tmp_path))
 
 
-def test_attempts_that_run_get_new_urls_before_theirs_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "RENEW_URLS_S", 0.05)
+def test_attempts_that_run_get_new_urls_before_theirs_end(tmp_path: Path) -> None:
     store = Expiring(tmp_path)
     object.__setattr__(store, "signed", [])
     object.__setattr__(store, "renewed", True)
@@ -442,7 +442,7 @@ def test_attempts_that_run_get_new_urls_before_theirs_end(
         granting.cancel()
         assert store.signed[:2] == [("t1", 1, 5), ("t1", 1, 5)]
 
-    play(scenario, store)
+    play(scenario, store, DaemonTimings(renew_urls_s=0.05))
 
 
 class InParts(DirectoryStore):

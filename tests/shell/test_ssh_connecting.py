@@ -44,10 +44,13 @@ def server() -> Iterator[Sshd]:
 
 
 def with_remote(
-    bundle: Bundle, work: Callable[[Remote], Awaitable[None]], options: AgentOptions = OPTIONS
+    bundle: Bundle,
+    work: Callable[[Remote], Awaitable[None]],
+    options: AgentOptions = OPTIONS,
+    **timings: float,
 ) -> None:
     async def run() -> None:
-        remote = Remote(bundle, options)
+        remote = Remote(bundle, options, **timings)
         try:
             await work(remote)
         finally:
@@ -132,10 +135,7 @@ def test_a_server_that_starts_late_is_found(server: Sshd, bundle: Bundle) -> Non
     with_remote(bundle, work)
 
 
-def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("seerd.backends.ssh.connecting.LOGIN_S", 0.5)
+def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(tmp_path: Path) -> None:
     new_key(tmp_path / "user")
 
     async def cause(greeting: bytes) -> str:
@@ -149,7 +149,8 @@ def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(
             port = other.sockets[0].getsockname()[1]
             with pytest.raises(UnreachableError) as caught:
                 await open_connection(
-                    RemoteMachine("m1", "127.0.0.1", "nobody", port, (), tmp_path / "user")
+                    RemoteMachine("m1", "127.0.0.1", "nobody", port, (), tmp_path / "user"),
+                    login_s=0.5,
                 )
             return str(caught.value)
 
@@ -337,11 +338,8 @@ def test_the_users_configuration_names_machines(
     assert (server.home / ".seerd" / "digits-1" / "agent.sock").exists()
 
 
-def test_a_partition_is_noticed_by_the_reader(
-    server: Sshd, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_is_noticed_by_the_reader(server: Sshd, bundle: Bundle) -> None:
     """Everything between us stops without a word: a relay in the middle swallows it."""
-    monkeypatch.setattr("seerd.backends.ssh.connecting.KEEPALIVE_S", 0.2)
 
     async def relay(
         swallow: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -373,7 +371,7 @@ def test_a_partition_is_noticed_by_the_reader(
                     await reader.readline()
             await remote.forget(machine.name)
 
-    with_remote(bundle, work)
+    with_remote(bundle, work, keepalive_s=0.2)
 
 
 @pytest.mark.parametrize("key", [True, False])

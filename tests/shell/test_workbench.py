@@ -87,7 +87,9 @@ async def tell(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) ->
             sink.write(data)
 
 
-def play(folder: Path, scenario: Callable[[Server, Workbench], Awaitable[None]]) -> None:
+def play(
+    folder: Path, scenario: Callable[[Server, Workbench], Awaitable[None]], **timings: float
+) -> None:
     """A machine whose `sudo` obeys, and a workbench that has no connection to it yet."""
 
     async def run() -> None:
@@ -107,7 +109,7 @@ def play(folder: Path, scenario: Callable[[Server, Workbench], Awaitable[None]])
             authorized_client_keys=str(folder / "user.pub"),
         )
         server.port = listening.get_port()
-        bench = Workbench()
+        bench = Workbench(**timings)
         try:
             async with asyncio.timeout(30):
                 await scenario(server, bench)
@@ -181,10 +183,8 @@ def test_what_is_sent_is_unpacked_in_its_folder_part_by_part(
     ],
 )
 def test_a_machine_that_lets_nobody_be_root_is_waited_for_and_then_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, why: str
+    tmp_path: Path, says: str, why: str
 ) -> None:
-    monkeypatch.setattr(connecting, "LONGEST_WAIT_S", 0.1)
-
     async def scenario(server: Server, bench: Workbench) -> None:
         server.refuses(says)
         with pytest.raises(ProviderError) as refused:
@@ -204,7 +204,7 @@ def test_a_machine_that_lets_nobody_be_root_is_waited_for_and_then_told(
         await waiting
         assert await bench.run("i-1", "true", lambda line: None) == 0
 
-    play(tmp_path, scenario)
+    play(tmp_path, scenario, longest_wait_s=0.1)
 
 
 def test_a_machine_without_a_server_is_told_at_once_where_no_wait_would_help(

@@ -16,7 +16,7 @@ from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING, RUN, EndedInstance, SeenInstance, tagged
 from seerd.backends.base import Loss, Span
 from seerd.backends.ec2.register import FORGET_S, Register, RegisterEntry
-from seerd.backends.ec2.request import Candidate, client_token
+from seerd.backends.ec2.request import MEND_S, Candidate, client_token
 from seerd.clock import wall
 from seerd.errors import ProviderError
 
@@ -38,10 +38,6 @@ PATIENCE_S = 5.0  # how long one answer is waited for while EC2 is busy, seconds
 HUNT_S = 15.0
 HUNT_POLL_S = 1.0
 MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
-MEND_S = 240.0
-"""How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
-its trials' last save and its last upload.
-"""
 # how long after the hard end EC2's confirmation of an end is still waited for, seconds
 PAST_END_S = 120.0
 
@@ -55,11 +51,17 @@ Result = TypeVar("Result")
 class Ec2Fleet:
     """All instances of one run, which switch themselves off at `hard_end` (wall clock, seconds
     since 1970). `busy`: whether a launch of this token does not know its instance yet; `places`:
-    where launches have asked. Methods raise `AwsError`.
+    where launches have asked. A refusal that a person may put right is borne for `mend_s` seconds.
+    Methods raise `AwsError`.
     """
 
     def __init__(
-        self, run: str, hard_end: float, cloud: Cloud, busy: Callable[[str], bool]
+        self,
+        run: str,
+        hard_end: float,
+        cloud: Cloud,
+        busy: Callable[[str], bool],
+        mend_s: float = MEND_S,
     ) -> None:
         self.register = Register()
         self.places: Sequence[Candidate] = ()
@@ -71,6 +73,7 @@ class Ec2Fleet:
         self._wanted: set[str] = set()  # what the next call is to end
         self._gathering: asyncio.Task[dict[str, EndedInstance]] | None = None
         self._busy = busy
+        self._mend_s = mend_s
         self._news = asyncio.Condition()
         self._nudge = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -132,16 +135,16 @@ class Ec2Fleet:
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds
-        since 1970), also while EC2 is busy, and for `MEND_S` seconds after a refusal that a person
+        since 1970), also while EC2 is busy, and for `mend_s` seconds after a refusal that a person
         may put right: an unknown instance would run on.
         """
-        begun = asyncio.get_running_loop().time()
+        mend_until = asyncio.get_running_loop().time() + self._mend_s
         while True:
             try:
                 if (launched := await self.find_launched(token)) or wall() >= end:
                     return launched
             except AwsError as error:
-                mended = error.kind in MENDED and asyncio.get_running_loop().time() - begun < MEND_S
+                mended = error.kind in MENDED and asyncio.get_running_loop().time() < mend_until
                 if error.kind not in AGAIN and not mended:
                     raise
             await asyncio.sleep(HUNT_POLL_S)
@@ -242,7 +245,7 @@ class Ec2Fleet:
         """Return if asking again may help, after `for_s` seconds; else raise `ProviderError`."""
         if error.kind in AGAIN and wall() < self.hard_end + PAST_END_S:
             return
-        if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
+        if error.kind in MENDED and for_s < self._mend_s and not await self._has_ended(entry):
             return
         if entry.ended:
             return

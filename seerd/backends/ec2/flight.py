@@ -36,11 +36,6 @@ LEAST_S = 30.0
 """How long to wait for an agent at least, seconds: an instance may have booted long before this
 process takes its launch up.
 """
-ADDRESS_S = 60.0
-"""How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
-`running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
-github.com/aws/aws-parallelcluster-node/issues/692).
-"""
 ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
 """Refusals after which another place is tried. A quota is for one family of types."""
 
@@ -140,10 +135,10 @@ class Flight:
         public = settings.address == "public"
         kind = "public or private" if public else "private"
         unseen = (
-            f"runs, but EC2 has shown no {kind} address of it for {ADDRESS_S:.0f}s; look whether "
-            "its subnet and network give one (`cluster.address`, `cluster.subnets`)"
+            f"runs, but EC2 has shown no {kind} address of it for {settings.address_s:.0f}s; look "
+            "whether its subnet and network give one (`cluster.address`, `cluster.subnets`)"
         )
-        await self._until(entry, lambda: entry.shows(public=public), ADDRESS_S, unseen)
+        await self._until(entry, lambda: entry.shows(public=public), settings.address_s, unseen)
         assert entry.span.since is not None
         left_s = settings.boot_s - (wall() - entry.span.since)
         await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))

@@ -44,7 +44,8 @@ class Ec2Provider(Provider):
         self._settings = settings
         self._remote = remote
         self._cloud = cloud or Cloud(settings.region)
-        self._fleet = Ec2Fleet(settings.run, settings.hard_end, self._cloud, self._busy)
+        own = (settings.run, settings.hard_end, self._cloud, self._busy, settings.mend_s)
+        self._fleet = Ec2Fleet(*own)
         self._keys = Keys(settings.keys)
         self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}

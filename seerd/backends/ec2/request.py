@@ -24,6 +24,10 @@ REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
 """For how long a place that has refused is asked last, seconds. Capacity comes back by the minute,
 a type that is not offered never; a quota may have room again at once.
 """
+MEND_S = 240.0
+"""How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
+its trials' last save and its last upload.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ class Ec2Settings:
     # highest price for spot, USD per hour; None: the on-demand price
     max_usd_per_h: float | None = None
     root: bool = False  # whether a user who logs in may become root
+    mend_s: float = MEND_S
+    # how long an instance may run before EC2 shows its addresses, seconds. Usually it does with
+    # `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
+    # github.com/aws/aws-parallelcluster-node/issues/692)
+    address_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from seerd.backends.ssh.remote import Remote, RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import CloudError, LaunchError, ProviderError
 
-PATIENCE_S = 15.0
 REST_S = 60.0  # how long a host that failed is left alone, seconds
 
 
@@ -46,11 +45,16 @@ class _Use:
 
 
 class HostsProvider(Provider):
-    """The hosts of a run, with the user's known_hosts and keys: see `base.Provider`."""
+    """The hosts of a run, with the user's known_hosts and keys: see `base.Provider`. What is begun
+    or ended is tried for `patience_s` seconds.
+    """
 
-    def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
+    def __init__(
+        self, hosts: tuple[SshHost, ...], remote: Remote, patience_s: float = 15.0
+    ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._remote = remote
+        self._patience_s = patience_s
         self._uses: dict[str, _Use] = {}
         self._resting: dict[str, tuple[float, str]] = {}
         self._ended: dict[str, Span] = {}
@@ -135,7 +139,7 @@ class HostsProvider(Provider):
         span = Span(use.since, wall())
         self._ended.update({own: span for own in (use.instance, use.token) if own})
         if use.began:
-            await self._remote.end(self._hosts[host].machine, min(PATIENCE_S, spare_s))
+            await self._remote.end(self._hosts[host].machine, min(self._patience_s, spare_s))
         self._uses.pop(host, None)
         return span
 
@@ -183,10 +187,10 @@ class HostsProvider(Provider):
         if name not in self._uses:
             instance = f"{name}-{token.partition('.')[0]}"
             self._uses[name] = _Use(instance, token, wall(), began=False)
-            await self._remote.end(host.machine, PATIENCE_S)
+            await self._remote.end(host.machine, self._patience_s)
         self._refuse_if_ended(token)
         use = self._uses[name] = replace(self._uses[name], began=True)
-        await self._remote.ready(host.machine, PATIENCE_S, host.gpus, host.cuda)
+        await self._remote.ready(host.machine, self._patience_s, host.gpus, host.cuda)
         if token in self._ended:
             await self._vacate(name)
         self._refuse_if_ended(token)

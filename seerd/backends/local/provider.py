@@ -24,8 +24,6 @@ from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Provid
 from seerd.clock import unlimited, wall
 from seerd.errors import ProviderError
 
-START_S = 20.0
-END_S = 10.0
 LEAST_S = 0.3  # seconds that an agent has to end although the run's time is up
 POLL_S = 0.01
 
@@ -42,6 +40,8 @@ class LocalProvider(Provider):
     lease_s: float  # how long an agent may go on at first without hearing from the daemon, seconds
     grace_s: float  # how long its trials may then take to save, seconds
     weight: float = 1.0  # the run's share of the GPUs beside other runs on this machine
+    start_s: float = 20.0  # how long an agent may take until it answers, seconds
+    end_s: float = 10.0  # how long one may take to end when it is asked to, seconds
     # the agents' processes that were started here, by instance
     spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
     # instances that were given back: `connect` starts no agent for them any more
@@ -69,9 +69,9 @@ class LocalProvider(Provider):
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
         _signal(self.folder / instance, signal.SIGTERM)
-        if not await _wait(lambda: not self._runs(instance), grace_s + END_S):
+        if not await _wait(lambda: not self._runs(instance), grace_s + self.end_s):
             self._kill(instance)
-            await _wait(lambda: not self._runs(instance), END_S)
+            await _wait(lambda: not self._runs(instance), self.end_s)
 
     def journal(self, instance: str) -> Path:
         return self.folder / instance / "journal.jsonl"
@@ -81,7 +81,7 @@ class LocalProvider(Provider):
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """Wait for the agent to end, else kill it and every process of the run here. If there are
-        `END_S` seconds to spare, a new agent then stores what trials had saved. Raises
+        `end_s` seconds to spare, a new agent then stores what trials had saved. Raises
         `ProviderError` if processes cannot be killed, or the new agent does not start or end.
         """
         instance = name if self._exists(name) else _named(name)
@@ -90,7 +90,7 @@ class LocalProvider(Provider):
             return Span()
         folder = self.folder / instance
         spare_until = asyncio.get_running_loop().time() + spare_s
-        patience_s = min(END_S, max(LEAST_S, spare_s / 2))
+        patience_s = min(self.end_s, max(LEAST_S, spare_s / 2))
         orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
         if orderly:
             return Span()
@@ -104,12 +104,12 @@ class LocalProvider(Provider):
         left = await asyncio.to_thread(kill, living, set())
         if left:
             raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
-        await _wait(lambda: not self._runs(instance), END_S)
-        if spare_until - asyncio.get_running_loop().time() < END_S:
+        await _wait(lambda: not self._runs(instance), self.end_s)
+        if spare_until - asyncio.get_running_loop().time() < self.end_s:
             return Span()
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
-        if not await _wait(lambda: not self._runs(instance), END_S):
+        if not await _wait(lambda: not self._runs(instance), self.end_s):
             raise ProviderError(
                 f"the agent in {folder} does not end; kill the process that `fuser "
                 "agent.lock` names"
@@ -152,7 +152,7 @@ class LocalProvider(Provider):
         folder = self.folder / instance
         if not _locked(folder):
             self.spawned.setdefault(instance, []).append(self._spawn(folder))
-        if not await _wait(lambda: _answers(folder), START_S):
+        if not await _wait(lambda: _answers(folder), self.start_s):
             lines: list[str] = []
             with contextlib.suppress(FileNotFoundError):
                 lines = (folder / "agent.out").read_text(errors="replace").splitlines()[-20:]
@@ -160,13 +160,8 @@ class LocalProvider(Provider):
             raise ProviderError(f"the agent in {folder} did not start; its last lines:\n{tail}")
 
     def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
-        options: list[object] = [
-            "--cuda" if self.cuda else "--slots",
-            "--folder",
-            folder,
-            "--run",
-            self.run,
-        ]
+        kind = "--cuda" if self.cuda else "--slots"
+        options: list[object] = [kind, "--folder", folder, "--run", self.run]
         options += ["--gpus", self.gpus, "--share", self.weight]
         options += ["--lease-s", self.lease_s, "--grace-s", self.grace_s]
         with (folder / "agent.out").open("ab") as out:

@@ -22,16 +22,13 @@ TCP_S = 3.0
 """Time for one TCP connection, seconds. A booting machine does not answer at all, and the kernel's
 own repeats (after 1, 3, 7 s) would notice it late.
 """
-LOGIN_S = 15.0
-KEEPALIVE_S = 4.0
-KEEPALIVES = 3  # A machine that falls silent is noticed after (3 + 1) x 4 s
+KEEPALIVE_S, KEEPALIVES = 4.0, 3  # a machine that falls silent is noticed after (3 + 1) x 4 s
 LEFT_S, DENIED_S = 1.0, 5.0
 """Pauses after leaving before the login, and after a denied login, seconds. Since OpenSSH 9.8, sshd
 locks out a client that does either too often; the penalties are 1 s and 5 s each (sshd_config(5),
 PerSourcePenalties), so at this pace they never add up.
 """
-FIRST_WAIT_S = 0.1
-LONGEST_WAIT_S = 1.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 1.0
 SSH_PORT = 22
 BOOTING = re.compile(
     r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE
@@ -93,19 +90,21 @@ class _Witness(asyncssh.SSHClient):
         self.banner += msg  # pam_nologin gives its reason there
 
 
-async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
-    """Connect and log in once, in at most `TCP_S + LOGIN_S` seconds. Raises `UnreachableError`."""
+async def open_connection(
+    machine: RemoteMachine, keepalive_s: float = KEEPALIVE_S, login_s: float = 15.0
+) -> asyncssh.SSHClientConnection:
+    """Connect and log in once, in at most `TCP_S + login_s` seconds. Raises `UnreachableError`."""
     witness = _Witness()
     connected: socket.socket | None = None
     try:
         if machine.key is not None:
             connected = await open_socket(machine)
-        async with asyncio.timeout(LOGIN_S):
+        async with asyncio.timeout(login_s):
             return await asyncssh.connect(
                 machine.address,
                 sock=connected,
                 client_factory=lambda: witness,
-                keepalive_interval=KEEPALIVE_S,
+                keepalive_interval=keepalive_s,
                 keepalive_count_max=KEEPALIVES,
                 x509_trusted_certs=None,
                 **_identity(machine),
@@ -221,9 +220,15 @@ def _refused_login(machine: RemoteMachine, banner: str) -> str:
     return f"authentication failed for {user} with {how}{f': {banner}' if banner else ''}{hint}"
 
 
-async def reach(machine: RemoteMachine, for_s: float, attempt: Callable[[], Awaitable[T]]) -> T:
+async def reach(
+    machine: RemoteMachine,
+    for_s: float,
+    attempt: Callable[[], Awaitable[T]],
+    longest_wait_s: float = LONGEST_WAIT_S,
+) -> T:
     """Return what `attempt` returns, which is repeated for up to `for_s` seconds while it raises
-    `UnreachableError`: the pauses are random, and each a little longer. Raises `ProviderError`.
+    `UnreachableError`: the pauses are random, and each a little longer, up to
+    `longest_wait_s`. Raises `ProviderError`.
     """
     end, wait_s = asyncio.get_running_loop().time() + for_s, FIRST_WAIT_S
     while True:
@@ -238,4 +243,4 @@ async def reach(machine: RemoteMachine, for_s: float, attempt: Callable[[], Awai
                     f"{machine} could not be reached over SSH within {for_s:.0f}s: {error}"
                 ) from error
         await asyncio.sleep(pause_s)
-        wait_s = min(LONGEST_WAIT_S, wait_s * 1.5)
+        wait_s = min(longest_wait_s, wait_s * 1.5)

@@ -19,13 +19,14 @@ import asyncssh
 from seerd.agent.protocol import Expected
 from seerd.backends.backend import FREE_BYTES, GRACE_S, PYTHON, Site
 from seerd.backends.base import Printed, Provider
-from seerd.backends.ssh.connecting import RemoteMachine, UnreachableError, open_connection, reach
-from seerd.backends.ssh.pushing import (
-    Bundle,
-    PackedBundle,
-    pack,
-    run_remote_task,
+from seerd.backends.ssh.connecting import (
+    KEEPALIVE_S,
+    RemoteMachine,
+    UnreachableError,
+    open_connection,
+    reach,
 )
+from seerd.backends.ssh.pushing import Bundle, PackedBundle, pack, run_remote_task
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
 from seerd.units import count
@@ -128,11 +129,18 @@ class Remote:
 
     machine: Callable[[str], RemoteMachine]
 
-    def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        options: AgentOptions,
+        reconnect_s: float = RECONNECT_S,
+        keepalive_s: float = KEEPALIVE_S,
+    ) -> None:
         self.lease_s: Callable[[], float] = unlimited
         self.jobs: Callable[[], Sequence[str]] = tuple
         self._bundle = bundle
         self._options = options
+        self._reconnect_s, self._keepalive_s = reconnect_s, keepalive_s
         self._links: dict[str, _Link] = {}
         self._few = asyncio.Semaphore(AT_ONCE)
         self._packing: asyncio.Task[PackedBundle] | None = None
@@ -155,7 +163,7 @@ class Remote:
 
     async def open(self, machine: RemoteMachine) -> asyncssh.SSHClientConnection:
         """Connect and log in once. Raises `UnreachableError`."""
-        return await open_connection(machine)
+        return await open_connection(machine, self._keepalive_s)
 
     def of_jobs(self, jobs: Callable[[], list[str]]) -> None:
         self.jobs = jobs
@@ -166,7 +174,7 @@ class Remote:
         link, packed = self._link(machine), await self._packed()
         async with link.lock:
             if link.tree != packed.tree:
-                await self._begin(machine, link, RECONNECT_S, packed)
+                await self._begin(machine, link, self._reconnect_s, packed)
 
     def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
         """Return a function that also sends the source of one more job, as it is now."""
@@ -177,7 +185,7 @@ class Remote:
             machine = self.machine(instance)
             link, packed = self._link(machine), await _read(packing)
             async with link.lock:
-                await self._begin(machine, link, RECONNECT_S, packed)
+                await self._begin(machine, link, self._reconnect_s, packed)
 
         return send
 
@@ -188,7 +196,7 @@ class Remote:
             if link.socket is not None and link.is_open():
                 with contextlib.suppress(OSError, asyncssh.Error):
                     return await _tunnel(machine, link)
-            await self._begin(machine, link, RECONNECT_S, packed)
+            await self._begin(machine, link, self._reconnect_s, packed)
             try:
                 return await _tunnel(machine, link)
             except (OSError, asyncssh.Error) as error:
@@ -201,7 +209,7 @@ class Remote:
         """End the machine's agent, after its trials had `grace_s` seconds to save."""
         link = self._link(machine)
         async with link.lock:
-            await self._run_task(machine, link, "end-agent", RECONNECT_S, grace_s=grace_s)
+            await self._run_task(machine, link, "end-agent", self._reconnect_s, grace_s=grace_s)
             link.socket = None
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
@@ -220,7 +228,7 @@ class Remote:
         """Return the run's processes that still run there, one line each."""
         link = self._link(machine)
         async with link.lock:
-            patience_s = RECONNECT_S if patience_s is None else patience_s
+            patience_s = self._reconnect_s if patience_s is None else patience_s
             processes = await self._run_task(machine, link, "left", patience_s)
         if not isinstance(processes, list):
             raise ProviderError(f"{machine} did not say what runs there")

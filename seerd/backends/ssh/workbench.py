@@ -12,6 +12,7 @@ import asyncssh
 
 from seerd.backends.ssh.connecting import (
     BOOTING,
+    LONGEST_WAIT_S,
     RemoteMachine,
     UnreachableError,
     open_connection,
@@ -30,13 +31,15 @@ _ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$pro
 class Workbench:
     """The machines that are being installed, one connection each. Methods raise `ProviderError`."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_wait_s: float = LONGEST_WAIT_S) -> None:
+        self._longest_wait_s = longest_wait_s
         self.lease_s: Callable[[], float] = unlimited
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
         """Wait until commands can be run there as root, for up to `patience_s` seconds."""
-        connection = await reach(machine, patience_s, lambda: _let_in(machine))
+        longest_s = self._longest_wait_s
+        connection = await reach(machine, patience_s, lambda: _let_in(machine), longest_s)
         self._connections[machine.name] = connection
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:

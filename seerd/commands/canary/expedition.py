@@ -44,7 +44,6 @@ from seerd.commands.canary.outcome import (
     GPU_WORK_S,
     LONGEST_GPU_S,
     LONGEST_S,
-    WORK_S,
     CheckOutcome,
     OutcomeLog,
     WatchedLaunch,
@@ -89,7 +88,7 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
     try:
         for one in fleets:
             await one.provider.open()
-        async with asyncio.timeout(WORK_S):
+        async with asyncio.timeout(plan.work_s):
             await _all(
                 checks.record(checks.doctor(), "doctor"),
                 checks.record(checks.printed_policy(), "printed policy"),

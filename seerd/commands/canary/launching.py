@@ -27,6 +27,7 @@ from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider
+from seerd.backends.ec2.request import MEND_S
 from seerd.backends.ssh.connecting import RemoteMachine, open_socket
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall
@@ -233,6 +234,8 @@ class CanaryPlan:
     small: CanaryRental  # the small instances
     gpu: CanaryRental | None  # the one with a GPU; None: there is none
     most_usd: float  # the most USD that all may cost
+    work_s: float = 600.0  # seconds until everything is given back, however far it has come
+    mend_s: float = MEND_S
 
 
 class CanaryFleet:
@@ -273,6 +276,7 @@ class CanaryFleet:
             volume_gb=None,
             throughput=None,
             load_rate=None,
+            mend_s=plan.mend_s,
             python=(plan.spec.train.python or PYTHON) if gpu else "",
         )
         self.provider = Ec2Provider(settings, self.door, self.cloud)

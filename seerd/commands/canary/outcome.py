@@ -170,7 +170,6 @@ def timeline(launch: WatchedLaunch, trouble: str) -> list[CheckOutcome]:
 
 CAP_USD, GPU_CAP_USD = 0.10, 0.20  # a canary never costs more, without and with a GPU
 LONGEST_S = 720.0  # seconds until a small instance powers itself off, whatever happens
-WORK_S = 600.0  # seconds until a canary gives everything back, however far it has come
 # the same for the instance with a GPU: five minutes, and half a minute for its own timer
 LONGEST_GPU_S = 330.0
 GPU_WORK_S = 300.0

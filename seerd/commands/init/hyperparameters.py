@@ -12,12 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from seerd.commands.init.options import (
-    ScriptOption,
-    calls_in,
-    keywords_of,
-    value_of,
-)
+from seerd.commands.init.options import ScriptOption, calls_in, keywords_of, value_of
 
 # how long a script trains: it should train for longer than a trial is likely to last
 LENGTHS = (

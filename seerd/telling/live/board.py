@@ -11,12 +11,7 @@ from dataclasses import dataclass, replace
 from seerd.core.events import TrialReported
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import release_s
-from seerd.core.metrics import (
-    best_saved,
-    chosen,
-    names_of,
-    value_of,
-)
+from seerd.core.metrics import best_saved, chosen, names_of, value_of
 from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
 from seerd.planner.model import Mode, Stage
 from seerd.planner.space import Config

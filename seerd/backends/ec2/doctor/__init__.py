@@ -15,14 +15,7 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import Introduction, introduce, owner_of
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.network import SecurityGroup, Subnet
-from seerd.aws.policy import (
-    NOBODY,
-    SPOT_ROLE,
-    SPOT_SERVICE,
-    Needs,
-    dry_run,
-    has_spot_role,
-)
+from seerd.aws.policy import NOBODY, SPOT_ROLE, SPOT_SERVICE, Needs, dry_run, has_spot_role
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.doctor import network, renting
 from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
