@@ -263,12 +263,12 @@ def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
     return run if sound and counts and 0 < run.weight < 1e9 else None
 
 
-def cuda_devices(gpus: int, visible: str) -> list[Device]:
+def cuda_devices(gpus: int, visible: str, bus: str = DEVICES) -> list[Device]:
     """List the CUDA devices that an agent may see here, the first `gpus` of them or more.
 
     `visible` is its CUDA_VISIBLE_DEVICES. A device's lease is named by its place on the bus.
     """
-    uuids = _uuids()
+    uuids = _uuids(bus)
     names = [name.strip() for name in visible.split(",") if name.strip()]
     if not names:
         names = [str(number) for number in range(max(gpus, len(uuids)))]
@@ -291,9 +291,9 @@ def in_order(leases: Sequence[str]) -> list[str]:
     return sorted(leases, key=by_number)
 
 
-def _uuids() -> list[str]:
+def _uuids(bus: str) -> list[str]:
     uuids = []
-    for place in sorted(Path(DEVICES).glob("*")):
+    for place in sorted(Path(bus).glob("*")):
         text = ""
         with contextlib.suppress(OSError):
             text = (place / "information").read_text()

@@ -42,16 +42,16 @@ class Space:
         """The hyperparameters."""
         return [parameter.name for parameter in self.parameters]
 
-    def sample(self, rng: random.Random) -> Config:
+    def sample(self, rng: random.Random, most_tries: int = MOST_TRIES) -> Config:
         """Draw one configuration. Raises `NoConfigurationError` if none meets the constraints."""
         if self.table:
             return self.table[rng.randrange(len(self.table))]
-        for _ in range(MOST_TRIES):
+        for _ in range(most_tries):
             config = self.drawn(rng)
             if self.allows(config):
                 return config
         raise NoConfigurationError(
-            f"none of {MOST_TRIES:,} configurations that were drawn meets the constraints: "
+            f"none of {most_tries:,} configurations that were drawn meets the constraints: "
             f"{'; '.join(self.constraints)}"
         )
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from seerd.agent import gpu_leases
 from seerd.agent.gpu_leases import (
     LeaseFolder,
     LeaseFolderError,
@@ -226,23 +225,21 @@ def test_half_a_file_is_no_run() -> None:
     assert parsed_run(b"", "me", True) is None
 
 
-def test_a_device_has_one_lease_whatever_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_has_one_lease_whatever_it_is_called(tmp_path: Path) -> None:
     uuids = ["GPU-aaaa-1", "GPU-bbbb-2", "GPU-cccc-3"]
     for number, uuid in enumerate(uuids):
         place = tmp_path / f"0000:0{number}:00.0"
         place.mkdir()
         (place / "information").write_text(f"Model: \t H200\nGPU UUID: \t {uuid}\n")
-    monkeypatch.setattr(gpu_leases, "DEVICES", str(tmp_path))
-    assert [device.lease for device in cuda_devices(2, "")] == ["gpu-0", "gpu-1", "gpu-2"]
-    named = cuda_devices(2, "GPU-cccc-3, GPU-bb")
+    bus = str(tmp_path)
+    assert [device.lease for device in cuda_devices(2, "", bus)] == ["gpu-0", "gpu-1", "gpu-2"]
+    named = cuda_devices(2, "GPU-cccc-3, GPU-bb", bus)
     assert [(device.lease, device.name) for device in named] == [
         ("gpu-2", "GPU-cccc-3"),
         ("gpu-1", "GPU-bb"),
     ]
-    assert [device.lease for device in cuda_devices(1, "2,0")] == ["gpu-2", "gpu-0"]
-    assert [device.lease for device in cuda_devices(1, "MIG-1/2")] == ["gpu-MIG-1_2"]
+    assert [device.lease for device in cuda_devices(1, "2,0", bus)] == ["gpu-2", "gpu-0"]
+    assert [device.lease for device in cuda_devices(1, "MIG-1/2", bus)] == ["gpu-MIG-1_2"]
 
 
 def test_leases_are_listed_by_number() -> None:

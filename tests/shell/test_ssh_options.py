@@ -18,7 +18,6 @@ from seerd import agent
 from seerd.agent.protocol import MAX_LINE, VERSION, Download, Downloads
 from seerd.agent.wire import encode
 from seerd.backends import bundle
-from seerd.backends.ssh import remote
 from seerd.backends.ssh.connecting import RemoteMachine, UnreachableError, reach
 from seerd.backends.ssh.remote import AgentOptions, _unpacked
 from seerd.errors import ProviderError
@@ -70,18 +69,14 @@ def packed(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content)).decode()
 
 
-def test_logs_are_cut_to_what_is_kept_whatever_a_machine_sends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_logs_are_cut_to_what_is_kept_whatever_a_machine_sends() -> None:
     assert _unpacked({"a": packed(b"one"), "b": packed(b"")}) == {"a": b"one", "b": b""}
-    monkeypatch.setattr(remote, "MOST_OF_ALL", 10)
-    monkeypatch.setattr(remote, "MOST_LOGS", 3)
-    assert _unpacked({name: packed(b"x" * 4) for name in "abcd"}) == {
+    assert _unpacked({name: packed(b"x" * 4) for name in "abcd"}, 3, 10) == {
         "a": b"xxxx",
         "b": b"xxxx",
         "c": b"xx",
     }
-    assert _unpacked({"a": packed(b"x" * 10), "b": packed(b"y")}) == {"a": b"x" * 10}
+    assert _unpacked({"a": packed(b"x" * 10), "b": packed(b"y")}, 3, 10) == {"a": b"x" * 10}
 
 
 @pytest.mark.parametrize(

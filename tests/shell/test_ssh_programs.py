@@ -47,16 +47,16 @@ def test_whoever_gives_a_program_up_does_not_wait_for_its_end(server: Sshd, afte
     assert asyncio.run(given_up()) < REMOTE_S / 3
 
 
-def test_a_line_without_end_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pushing, "MOST_ANSWER", 2 * pushing.CHUNK)
+def test_a_line_without_end_is_no_answer() -> None:
+    most = 2 * pushing.CHUNK
 
     async def said(size: int, *, ends: bool) -> int:
         reader = asyncio.StreamReader()
         reader.feed_data(bytes(size) + (b"\n" if ends else b""))
         reader.feed_eof()
-        return len(await pushing._Lines(reader).next())  # type: ignore[arg-type]
+        return len(await pushing._Lines(reader, most).next())  # type: ignore[arg-type]
 
-    assert asyncio.run(said(pushing.MOST_ANSWER - 1, ends=True)) == pushing.MOST_ANSWER
+    assert asyncio.run(said(most - 1, ends=True)) == most
     for ends in (True, False):
         with pytest.raises(ProviderError, match="more than any answer"):
-            asyncio.run(said(4 * pushing.MOST_ANSWER, ends=ends))
+            asyncio.run(said(4 * most, ends=ends))

@@ -138,13 +138,14 @@ class _Lines:
     """Reads a machine's output line by line, and keeps no more of it than one answer may have."""
 
     _reader: asyncssh.SSHReader[bytes]
+    _most: int = MOST_ANSWER
     _kept: bytes = b""
 
     async def next(self) -> bytes:
         """Return the next line, or the rest when the stream ended."""
         pieces = [self._kept]
         while b"\n" not in pieces[-1]:
-            if sum(map(len, pieces)) > MOST_ANSWER:
+            if sum(map(len, pieces)) > self._most:
                 raise ProviderError("it prints more than any answer has")
             piece = await self._reader.read(CHUNK)
             if not piece:

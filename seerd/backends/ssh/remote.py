@@ -363,11 +363,12 @@ async def _read(packing: asyncio.Task[PackedBundle]) -> PackedBundle:
         raise ProviderError(f"what is to be sent cannot be read: {error}") from error
 
 
-def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
+def _unpacked(
+    packed: dict[str, str], most_logs: int = MOST_LOGS, left: int = MOST_OF_ALL
+) -> dict[str, bytes]:
     """Return logs by name, cut to the limits, which the machine may not keep to."""
     logs: dict[str, bytes] = {}
-    left = MOST_OF_ALL
-    for name, text in islice(packed.items(), MOST_LOGS):
+    for name, text in islice(packed.items(), most_logs):
         if left <= 0:
             break
         logs[str(name)] = zlib.decompressobj().decompress(base64.b64decode(text), left)

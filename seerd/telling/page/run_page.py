@@ -318,11 +318,7 @@ def comparison(runs: Sequence[ReadRun]) -> str:
     named = [(run.state.facts.run, run.state) for run in runs]
     values = [metric for _, state in named for _, _, metric in tables.best_so_far(state)]
     pictures = [
-        Picture(
-            name,
-            f"{caption}{beyond(values)}",
-            charts.compared(named, WIDTH, by_gpu=by_gpu),
-        )
+        Picture(name, f"{caption}{beyond(values)}", charts.compared(named, WIDTH, by_gpu=by_gpu))
         for name, caption, by_gpu in (
             ("time", "The best report so far, by time.", False),
             ("gpu-time", "The same, by the GPU time that was billed.", True),
