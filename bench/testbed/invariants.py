@@ -5,7 +5,7 @@ simulated world with faults; each can be compared with docs/rules.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from seerd.core.commands import Publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
@@ -16,19 +16,37 @@ from seerd.planner.trial_ids import job_of
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
 EPSILON_S = 1e-6
 
+Active = Sequence[Trial]
+
 
 def violations(state: State) -> list[str]:
     """Return what is wrong, one line each; empty if nothing is."""
-    return [f"{check.__name__}: {what}" for check in CHECKS for what in check(state)]
+    active = [trial for trial in state.trials.values() if _is_active(trial)]
+    return [f"{check.__name__}: {what}" for check in CHECKS for what in check(state, active)]
 
 
-def _holding(state: State) -> list[Trial]:
-    return [trial for trial in state.trials.values() if trial.held is not None]
+def _is_active(trial: Trial) -> bool:
+    """Whether the trial has, or says that it has, anything that only a part of all trials have: most
+    checks look at no others, since they are made after every event.
+    """
+    return (
+        trial.held is not None
+        or trial.target is not None
+        or trial.start_command is not None
+        or trial.stop_command is not None
+        or bool(trial.ends)
+        or trial.hung
+        or trial.phase in HOLDING
+    )
 
 
-def no_gpu_is_held_twice(state: State) -> Iterator[str]:
+def _holding(active: Active) -> list[Trial]:
+    return [trial for trial in active if trial.held is not None]
+
+
+def no_gpu_is_held_twice(state: State, active: Active) -> Iterator[str]:
     """Every GPU belongs to at most one attempt, and instances and trials agree on which."""
-    parts = [(trial.id, slots) for trial in _holding(state) for slots in trial.left]
+    parts = [(trial.id, slots) for trial in _holding(active) for slots in trial.left]
     held = [(slots.node, gpu, name) for name, slots in parts for gpu in slots.gpus]
     for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
         if times > 1:
@@ -39,9 +57,9 @@ def no_gpu_is_held_twice(state: State) -> Iterator[str]:
         yield f"instances and trials disagree: {busy ^ set(held)}"
 
 
-def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
+def a_trial_that_fits_is_not_split(state: State, active: Active) -> Iterator[str]:
     """A trial spans instances only if no unshared instance has GPUs enough for it."""
-    for trial in _holding(state):
+    for trial in _holding(active):
         if trial.held is None or len(trial.held) == 1:
             continue
         gpus = sum(len(slots.gpus) for slots in trial.held)
@@ -50,16 +68,16 @@ def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
             yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
 
 
-def phases_and_gpus_agree(state: State) -> Iterator[str]:
+def phases_and_gpus_agree(state: State, active: Active) -> Iterator[str]:
     """A trial holds GPUs exactly while an attempt of it may have processes."""
-    for trial in state.trials.values():
+    for trial in active:
         if (trial.phase in HOLDING) != (trial.held is not None):
             yield f"{trial.id} is {trial.phase} and holds {trial.held}"
 
 
-def what_is_held_is_paid(state: State) -> Iterator[str]:
+def what_is_held_is_paid(state: State, active: Active) -> Iterator[str]:
     """The open charges are exactly what costs now."""
-    costs = {trial.key_on(slots.node) for trial in _holding(state) for slots in trial.left}
+    costs = {trial.key_on(slots.node) for trial in _holding(active) for slots in trial.left}
     if state.facts.cluster.per_instance:
         phases = (InstancePhase.REQUESTED, *PRESENT)
         costs = {i.id for i in state.fleet.instances.values() if i.phase in phases}
@@ -67,27 +85,27 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
 
 
-def what_is_counted_is_there(state: State) -> Iterator[str]:
+def what_is_counted_is_there(state: State, active: Active) -> Iterator[str]:
     """Every number that the fleet keeps is what a recount gives."""
     fleet, phases = state.fleet, [instance.phase for instance in state.fleet.instances.values()]
     recount = {
         "live": sum(phase in LIVE for phase in phases),
         "leaving": phases.count(InstancePhase.LEAVING),
         "present": sum(phase not in GONE for phase in phases),
-        "holding": sum(trial.held is not None for trial in state.trials.values()),
+        "holding": len(_holding(active)),
     }
     for name, count in recount.items():
         if getattr(fleet, name) != count:
             yield f"{count} are {name}, {getattr(fleet, name)} are counted"
 
 
-def launches_rest_only_until_a_change_that_can_come(state: State) -> Iterator[str]:
+def launches_rest_only_until_a_change_that_can_come(state: State, active: Active) -> Iterator[str]:
     """Launches wait for an instance to come or go only while one can."""
     if state.fleet.until_change and not state.fleet.present:
         yield "launches rest until an instance comes or goes, and there is none"
 
 
-def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
+def a_leaving_instance_gets_nothing_new(state: State, active: Active) -> Iterator[str]:
     """Nothing new goes to a leaving instance, and attempts there are stopping."""
     leaving = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING}
     if not leaving:
@@ -95,18 +113,18 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
     for name in leaving:
         if state.fleet.instances[name].claims:
             yield f"GPUs of {name} are promised"
-    for trial in state.trials.values():
+    for trial in active:
         if affected := leaving & {slots.node for slots in trial.target or ()}:
             yield f"{trial.id} is to go to {affected}"
-    for trial in _holding(state):
+    for trial in _holding(active):
         affected = leaving & {slots.node for slots in trial.left}
         if affected and trial.phase is not TrialPhase.STOPPING:
             yield f"{trial.id} is {trial.phase} on {affected}"
 
 
-def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
+def the_nodes_of_an_attempt_end_together(state: State, active: Active) -> Iterator[str]:
     """An attempt that ended unasked on one instance is being ended on the others."""
-    for trial in state.trials.values():
+    for trial in active:
         if not trial.ends and not trial.hung:
             continue
         if trial.ends and not trial.left:
@@ -116,14 +134,14 @@ def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
             yield f"{trial.id} is {trial.phase} on {nodes} and has ended on {list(trial.ends)}"
 
 
-def the_budget_is_kept(state: State) -> Iterator[str]:
+def the_budget_is_kept(state: State, active: Active) -> Iterator[str]:
     """What has been spent does not exceed the budget."""
     spent = state.ledger.spent_gpu_s(state.now)
     if spent > budget_gpu_s(state) + EPSILON_S:
         yield f"{spent:.3f} GPU-seconds spent of {budget_gpu_s(state):.3f}"
 
 
-def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
+def nothing_is_left_at_the_end(state: State, active: Active) -> Iterator[str]:
     """No instance costs and no trial runs when the run is over."""
     if state.phase is not RunPhase.OVER:
         return
@@ -134,7 +152,7 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
         yield f"{state.fleet.holding} trials still hold GPUs"
 
 
-def the_result_is_confirmed(state: State) -> Iterator[str]:
+def the_result_is_confirmed(state: State, active: Active) -> Iterator[str]:
     """A published model is a confirmed checkpoint, which newer ones may have replaced since."""
     for job, published in state.result.of_jobs.items():
         best = published.incumbent
@@ -146,7 +164,7 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
             yield f"{best.trial} was handed back as the model of {job or 'the run'}"
 
 
-def nothing_better_is_kept(state: State) -> Iterator[str]:
+def nothing_better_is_kept(state: State, active: Active) -> Iterator[str]:
     """No better model than the published one is kept when a run is over."""
     for job, published in state.result.of_jobs.items() if state.finished else ():
         sign = 1 if state.facts.goals[job].mode == "max" else -1
@@ -159,10 +177,10 @@ def nothing_better_is_kept(state: State) -> Iterator[str]:
                 yield f"{name} is better than the model of {job or 'the run'}"
 
 
-def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
+def what_jobs_hold_is_counted(state: State, active: Active) -> Iterator[str]:
     """Each job's GPUs are those that its trials hold, and none are held outside of jobs."""
     held = Counter[str]()
-    for trial in _holding(state):
+    for trial in _holding(active):
         held[job_of(trial.id)] += sum(len(slots.gpus) for slots in trial.left)
     for name in held.keys() | state.jobs.keys():
         counted = state.jobs[name].gpus if name in state.jobs else 0
@@ -170,7 +188,7 @@ def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
             yield f"trials of {name or 'the run'} hold {held[name]} GPUs, {counted} are counted"
 
 
-def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
+def a_job_that_is_over_is_over_for_all(state: State, active: Active) -> Iterator[str]:
     """The policy knows which jobs are over, and nothing is wanted of them."""
     over = {name for name, job in state.jobs.items() if job.over is not None}
     planned = {job.id for job in state.facts.problem.jobs if job.over}
@@ -181,7 +199,7 @@ def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
             yield f"{name} is wanted, and its job is over"
 
 
-def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
+def one_model_is_published_at_a_time(state: State, active: Active) -> Iterator[str]:
     """A model is being published exactly while a command to publish it is under way."""
     result = state.result
     under_way = [c.trial for c in state.under_way.values() if isinstance(c, Publish)]
@@ -192,7 +210,7 @@ def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
         yield f"{expected[0]} is being published, and the store gives no model"
 
 
-def what_is_wanted_may_run(state: State) -> Iterator[str]:
+def what_is_wanted_may_run(state: State, active: Active) -> Iterator[str]:
     """The plan wants only trials that are not out, and nothing once the run closes."""
     plan = state.plan
     for name in plan.wanted:
@@ -203,14 +221,14 @@ def what_is_wanted_may_run(state: State) -> Iterator[str]:
         yield f"the run is {state.phase}; wanted: {list(plan.wanted)}; asked: {plan.question}"
 
 
-def time_does_not_go_back(state: State) -> Iterator[str]:
+def time_does_not_go_back(state: State, active: Active) -> Iterator[str]:
     """The present event did not come before the one before it."""
     clock = state.clock
     if not 0 <= clock.previous_s <= clock.now or min(clock.seq, clock.issued) < 0:
         yield f"event {clock.seq} is of {clock.now}, the one before it of {clock.previous_s}"
 
 
-def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
+def the_end_is_known_when_it_begins(state: State, active: Active) -> Iterator[str]:
     """Status, cause and moment of the end are known exactly while a run closes."""
     end = state.end
     decided = [value is not None for value in (end.status, end.why, end.close_by)]
@@ -220,12 +238,12 @@ def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
         yield f"it is {end.phase}, and ends {end.status} ({end.why}) by {end.close_by}"
 
 
-def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
+def what_is_under_way_is_awaited(state: State, active: Active) -> Iterator[str]:
     """Exactly those commands are under way whose outcome changes something."""
     under_way = state.under_way.keys()
     awaited: set[str | None] = {n for n, c in state.under_way.items() if isinstance(c, Publish)}
     awaited |= {state.plan.question, state.clock.timer.id if state.clock.timer else None}
-    for trial in state.trials.values():
+    for trial in active:
         if trial.start_command or trial.stop_command:
             awaited |= {trial.start_command, trial.stop_command}
     for instance in state.fleet.instances.values():
@@ -237,11 +255,11 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
         yield f"awaited: {awaited - {None} - under_way}, under way: {under_way - awaited}"
 
 
-def targets_and_claims_agree(state: State) -> Iterator[str]:
+def targets_and_claims_agree(state: State, active: Active) -> Iterator[str]:
     """While the run goes on, claims on GPUs are exactly those of trials with a target."""
     if state.phase is not RunPhase.RUNNING:
         return
-    targets = {t.id: t.target for t in state.trials.values() if t.target is not None}
+    targets = {t.id: t.target for t in active if t.target is not None}
     if targets.keys() != state.aims.aimed.keys():
         yield f"aimed: {list(state.aims.aimed)}, with a target: {list(targets)}"
     parts = [(name, slots) for name, target in targets.items() for slots in target]
@@ -252,7 +270,7 @@ def targets_and_claims_agree(state: State) -> Iterator[str]:
         yield f"targets and claims disagree: {aims ^ claims}"
 
 
-Check = Callable[[State], Iterator[str]]
+Check = Callable[[State, Active], Iterator[str]]
 CHECKS_OF: dict[str, tuple[Check, ...]] = {
     "trials": (
         no_gpu_is_held_twice,

@@ -33,7 +33,8 @@ def with_added(name: str, at_s: float, **other: object) -> World:
 @pytest.mark.parametrize("name", GO_ON)
 @pytest.mark.parametrize("billing", ["held", "rented"])
 def test_the_next_new_trial_has_it(name: str, billing: str) -> None:
-    world = World(facts_of(name, billing=billing, deadline_s=200.0, budget_gpu_s=1500.0), TRAINS)
+    facts = facts_of(name, billing=billing, deadline_s=200.0, budget_gpu_s=1500.0)
+    world = World(facts, replace(TRAINS, unit_s=lambda *_: 1.0))
     known: list[str] = []
 
     def add() -> None:

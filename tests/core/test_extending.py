@@ -5,6 +5,7 @@ when its problem changes at any moment.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 
 import pytest
@@ -30,7 +31,7 @@ from tests.conftest import small_facts
 from tests.core.test_answers import LR, Run
 
 NAMES = [name for name in POLICIES if name != "bohb" or find_spec("optuna")]
-TRAINS = Behaviour(metric=lambda config, epoch: config["lr"] - 0.5 / epoch, unit_s=lambda *_: 1.0)
+TRAINS = Behaviour(metric=lambda config, epoch: config["lr"] - 0.5 / epoch, unit_s=lambda *_: 2.0)
 
 
 def facts_of(name: str, **other: object) -> RunFacts:
@@ -151,9 +152,15 @@ def test_who_is_out_stays_out(name: str) -> None:
         assert world.state.trials[one].attempt == attempts[one]
 
 
+@cache
+def undisturbed_with(name: str) -> World:
+    """A whole run of this policy, of which nothing is changed any more."""
+    return extended_at(facts_of(name), 20.0, 120.0, 700.0)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_is_decided_again(name: str) -> None:
-    world = extended_at(facts_of(name), 20.0, 120.0, 700.0)
+    world = undisturbed_with(name)
     state, deciding = new_state(world.facts), DecidingAgain()
     for event, decided in world.journal:
         deciding.follow(state, event, decided)
@@ -162,7 +169,7 @@ def test_the_same_is_decided_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_daemon_that_dies_then_goes_on_under_the_new_limits(name: str) -> None:
-    undisturbed = extended_at(facts_of(name), 20.0, 120.0, 700.0)
+    undisturbed = undisturbed_with(name)
     seq = next(
         n for n, (event, _) in enumerate(undisturbed.journal, 1) if isinstance(event, ExtendAsked)
     )
@@ -275,7 +282,7 @@ def test_an_instance_that_would_end_itself_is_replaced_in_time() -> None:
     facts = facts_of(
         "seer+", billing="rented", deadline_s=1200.0, budget_gpu_s=9600.0, t_min_s=60.0
     )
-    world = World(facts, Behaviour(metric=lambda c, e: c["lr"], unit_s=lambda *_: 20.0))
+    world = World(facts, Behaviour(metric=lambda c, e: c["lr"], unit_s=lambda *_: 60.0))
 
     def extend() -> None:
         problem, outline = longer(world, 3600.0, 40000.0)

@@ -42,7 +42,7 @@ from seerd.sim.curves import Curves, synthetic
 from seerd.sim.setting import JobSetting, Setting, problem_of
 from tests.sim.hand import profile
 
-PROFILE = profile(report=6.0, start=2.0, save=1.0, pending=4.0, boot=10.0, release=1.0)
+PROFILE = profile(report=10.0, start=2.0, save=1.0, pending=4.0, boot=10.0, release=1.0)
 HELD = ClusterFacts("held", 8)
 RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=2.0, boot_s=14.0)
 DEADLINE_S = 600.0
@@ -58,7 +58,7 @@ SPACE = Space((Parameter("lr", low=1e-4, high=1.0, log=True), Parameter("depth",
 
 @cache
 def curves(seed: int) -> Curves:
-    return synthetic(SPACE, "max", 6.0, seed)
+    return synthetic(SPACE, "max", 10.0, seed)
 
 
 def job(
