@@ -24,7 +24,7 @@ LR = Space((Parameter("lr", low=0.1, high=0.9),))
 ONE_SIZE = {"random", "sha", "hyperband", "asha", "hypersched"}
 """They have as many GPUs as the budget pays for until the deadline. `bohb` plans as `asha` does."""
 PRICE = 3.0
-REPORT_S = 20.0
+REPORT_S = 40.0
 
 
 def most_at_once(charges: Iterable[Charge]) -> int:
