@@ -22,6 +22,8 @@ from tests.s3front import moto_port, s3
 
 __all__ = ["moto_port", "s3"]
 
+BARE_TORCH = str(Path(__file__).parents[1] / "bare_torch")
+"""Before what trials import otherwise; a job with a PYTHONPATH of its own has torch as it is."""
 UNCHECKED_HASH = 0b01
 """The flag of bytecode that is used whatever its source is (PEP 552)."""
 
@@ -64,7 +66,7 @@ def rig(bundle: Path) -> Iterator[Rig]:
     top = Path(tempfile.mkdtemp(prefix="agent-"))
     made = Rig(bundle, top / "i", top / "source", top / "store")
     made.source.mkdir()
-    made.env["XDG_CACHE_HOME"] = str(top / "cache")
+    made.env |= {"XDG_CACHE_HOME": str(top / "cache"), "PYTHONPATH": BARE_TORCH}
     yield made
     made.end()
     shutil.rmtree(top)
@@ -82,6 +84,8 @@ def two_rigs(bundle: Path) -> Iterator[list[Rig]]:
         Rig(bundle, top / name, top / "source", top / "store", inside=inside) for name in ("i", "j")
     ]
     made[0].source.mkdir()
+    for each in made:
+        each.env["PYTHONPATH"] = BARE_TORCH
     yield made
     for each in made:
         each.end()

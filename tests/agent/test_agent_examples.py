@@ -14,9 +14,9 @@ import pytest
 
 from seerd.agent.protocol import Checkpointed
 from seerd.training.trial import Trial
+from tests.agent.conftest import BARE_TORCH
 
 ROOT = Path(__file__).parents[2]
-NO_COMPILER = str(ROOT / "tests" / "no_compiler")
 PAGE = (ROOT / "docs" / "training-side.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", re.DOTALL)
 EXAMPLES = EXAMPLE.findall(PAGE)
@@ -59,7 +59,7 @@ def test_an_example_prints_by_hand_what_the_page_shows(
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "train.py").write_text(script)
     env = {name: value for name, value in os.environ.items() if not name.startswith("SEERD")}
-    env["PYTHONPATH"] = f"{ROOT}:{NO_COMPILER}"
+    env["PYTHONPATH"] = f"{ROOT}:{BARE_TORCH}"
     command = [sys.executable, "train.py"]
     done = subprocess.run(
         command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
@@ -73,7 +73,6 @@ def test_the_examples_run_under_an_agent_on_two_gpus_and_are_saved_at_their_end(
         "import os, runpy\nrunpy.run_path(os.environ['SEERD_ATTEMPT'].split('/')[1])",
         launcher="torchrun",
         preload=["torch"],
-        env={"PYTHONPATH": NO_COMPILER},
     )
     client = rig.ready(job)
     for name, (script, _) in zip(NAMES, EXAMPLES, strict=True):

@@ -5,7 +5,6 @@ and the report says which it was.
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,12 +42,11 @@ too.
 """
 QUIET_S = (10.0, 20.0)
 """The same for one with a rank that hangs."""
-NO_COMPILER = str(Path(__file__).parents[1] / "no_compiler")
 
 
 def of(guilty: int, where: str, does: str) -> dict[str, str]:
     """The environment in which this rank does so, in the middle of a unit of work or at its end."""
-    return {"GUILTY": str(guilty), "WHERE": where, "DOES": does, "PYTHONPATH": NO_COMPILER}
+    return {"GUILTY": str(guilty), "WHERE": where, "DOES": does}
 
 
 @pytest.fixture

@@ -82,8 +82,7 @@ def accuracies(text: str) -> dict[int, float]:
 def test_a_script_is_reported_and_its_last_checkpoint_is_what_it_saved_last(rig: Rig) -> None:
     import torch
 
-    env = {"PYTHONPATH": str(Path(__file__).parents[1] / "no_compiler")}
-    client = ready(rig, 4, EXAMPLE.read_text(), preload=[], env=env)  # nothing is forked of it
+    client = ready(rig, 4, EXAMPLE.read_text(), preload=[])  # nothing is forked of it
     client.start()
     assert client.exit_of().cause == "finished"
     assert client.until(Training).epoch == 0

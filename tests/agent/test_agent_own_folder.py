@@ -12,6 +12,7 @@ import pytest
 
 from bench.testbed.agents import Rig
 from seerd.agent.workplace import SMALL
+from tests.agent.conftest import BARE_TORCH
 
 SCRIPT = """
 import inspect, json, multiprocessing, os, sqlite3, sys
@@ -63,7 +64,9 @@ def test_nothing_of_an_attempt_leads_out_of_its_folder(
     (rig.source / "history.csv").write_text("a line\n")
     (rig.source / "data").mkdir()
     (rig.source / "data" / "large.bin").write_bytes(bytes(SMALL + 1))
-    job = rig.job(SCRIPT, launcher=launcher, preload=preload, env={"PYTHONPATH": "lib"})
+    job = rig.job(
+        SCRIPT, launcher=launcher, preload=preload, env={"PYTHONPATH": f"lib:{BARE_TORCH}"}
+    )
     if launcher == "command":
         (rig.source / "go.sh").write_text(
             f'#!/bin/sh\nexec {job.python} "$(dirname "$0")/train.py"\n'

@@ -25,6 +25,7 @@ from bench.testbed.agents import PATIENCE_S, RUN, Client, Rig
 from seerd.agent.launch import TORCHRUN, WarmPlan
 from seerd.agent.protocol import Noticed, Started, Stop
 from seerd.agent.warm_starts import WarmStarts
+from tests.agent.conftest import BARE_TORCH
 from tests.agent.waiting import until_reaped
 
 PICTURE = """
@@ -122,7 +123,7 @@ def test_a_script_sees_the_same_however_it_was_started(
     args = ["--option", "a b", "-x"]
     seen = {}
     for preload in ([], None):
-        script, env = IMPORTS[launcher] + PICTURE, {"PYTHONPATH": "lib:/elsewhere:."}
+        script, env = IMPORTS[launcher] + PICTURE, {"PYTHONPATH": f"lib:{BARE_TORCH}:/elsewhere:."}
         job = rig.job(script, launcher=launcher, args=args, preload=preload, env=env)
         client = rig.ready(job)
         seen[str(preload)] = pictures(rig, client, "t1", gpus)
@@ -380,7 +381,7 @@ def test_an_odd_module_is_left_to_the_trials_and_named(
     (library / f"{name}.py").write_text(text)
     (library / "fine.py").write_text("")
     script = f"import fine\nimport {name}\nprint('up', flush=True)\n"
-    client = rig.ready(rig.job(script, env={"PYTHONPATH": str(library)}))
+    client = rig.ready(rig.job(script, env={"PYTHONPATH": f"{library}:{BARE_TORCH}"}))
     client.start()
     assert client.exit_of().cause == "finished"
     noticed = client.until(Noticed)
@@ -529,7 +530,7 @@ def test_torchrun_of_another_kind_starts_in_the_usual_way(rig: Rig) -> None:
     library = rig.source.parent / "library"
     library.mkdir()
     (library / "sitecustomize.py").write_text(
-        "import sys\n"
+        f"import runpy, sys\nrunpy.run_path('{BARE_TORCH}/sitecustomize.py')\n"
         "if any('warm' in word for word in sys.orig_argv):\n"
         "    import torch.distributed.elastic.multiprocessing.subprocess_handler."
         "subprocess_handler as handler\n"

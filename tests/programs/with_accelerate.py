@@ -1,5 +1,7 @@
 """A loop as in docs/frameworks.md, with Accelerate."""
 
+import os
+
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
@@ -26,5 +28,5 @@ while trial.running() and trial.epoch < 6:
             optimizer.zero_grad()
     weights = [value for one in model.parameters() for value in one.flatten().tolist()]
     trial.report(accuracy=sum(map(abs, weights)), ranks=accelerator.num_processes)
-    if trial.epoch == 3 and trial.gpus == 1:
+    if trial.epoch == 3 and trial.gpus == 1 and "whole" not in os.environ["SEERD_ATTEMPT"]:
         break

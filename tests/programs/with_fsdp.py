@@ -18,12 +18,12 @@ x = torch.randn(64, 6)
 data = TensorDataset(x, (x.sum(1) > 0).long())
 loader = DataLoader(data, batch_size=batch.micro, sampler=trial.sampler(len(data)))
 model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-if os.environ.get("PLAIN") != str(trial.world):
+_, name, attempt = os.environ["SEERD_ATTEMPT"].split("/")
+if (name, trial.world) != ("fsdp-plain", 1):
     fully_shard(model, mesh=init_device_mesh("cpu", (trial.world,)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 trial.track(model=model, optimizer=optimizer)
-last = int(os.environ["SEERD_ATTEMPT"].rpartition("/")[2])
-while trial.running() and trial.epoch < 3 * last:
+while trial.running() and trial.epoch < 3 * int(attempt):
     for inputs, targets in loader:
         loss = torch.nn.functional.cross_entropy(model(inputs), targets)
         loss.backward()
