@@ -43,8 +43,9 @@ if __name__ == "__main__":
         pool.map(work, range(16), chunksize=1)
 """
 NO_GUARD = """
-import multiprocessing
+import multiprocessing, time
 
+time.sleep(0.5)  # in each of the processes that it starts for ever, too
 multiprocessing.set_start_method("spawn", force=True)
 pool = multiprocessing.Pool(1)
 pool.map(abs, range(8))
