@@ -36,9 +36,10 @@ ROOT = Path(__file__).parents[2]
 IN = "{*}"
 REGION = "us-east-1"
 MOTO = """
-from bench.testbed.rig.aws import one_at_a_time
+from bench.testbed.rig.aws import one_at_a_time, read_models_once
 from moto.server import main
 one_at_a_time()
+read_models_once()
 main()
 """
 

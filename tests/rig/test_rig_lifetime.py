@@ -66,15 +66,16 @@ def test_instances_end_with_their_supervisor_and_the_next_rig_clears_up_after_it
     with holder:
         os.kill(supervisor, signal.SIGKILL)
         until(lambda: not running(instance))
-        with Rig.start(fast=True):
+        with Rig.start(fast=True) as following:
             left = Path(f"/sys/class/net/{bridge}/ifalias")
             assert not left.exists() or not left.read_text().startswith(f"{supervisor}-")
             assert not folder.parent.parent.exists()
+            assert_stopping_leaves_nothing(following)
         holder.kill()
 
 
-def test_stopping_leaves_no_bridge_no_folder_and_no_listener() -> None:
-    rig = Rig.start(fast=True)
+def assert_stopping_leaves_nothing(rig: Rig) -> None:
+    """No instance, no folder and no listener."""
     (name,) = launch(rig)
     found = until(lambda: rig.account()[name] if rig.account()[name].pid else None)
     host, port = re.fullmatch(r"http://(.+):(\d+)", rig.endpoint).groups()

@@ -62,7 +62,6 @@ LONG = {
 Undo = Callable[[], None]
 NOTICE_S = 10.0
 TICK_S = 0.05
-LOOK_S = 0.4
 MOST_COMMANDS = 8
 PATIENCE_S = 75.0
 """How long after the deadline a run may still be waited for before it counts as one that does not
@@ -156,7 +155,7 @@ def violate_rented(
     with Coordinator(rig, folder) as coordinator:
         shutil.copy(PROGRAMS / "traced.py", coordinator.project)
         coordinator.write(replace(rental.job, market=market))
-        with trace.Watch(_bucket(rig), LOOK_S) as watch:
+        with trace.Watch(_bucket(rig), 2 * rental.epoch_s) as watch:
             run = _Rented(coordinator, seeing, rental, rest_s)
             try:
                 run.live(acts)

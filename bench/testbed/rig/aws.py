@@ -43,6 +43,7 @@ class Moto:
             "AWS_ACCESS_KEY_ID": "moto",
             "AWS_SECRET_ACCESS_KEY": "moto",
         }
+        read_models_once()
         from moto.ec2.utils import filter_dict_attribute_mapping
         from moto.server import ThreadedMotoServer
 
@@ -76,6 +77,16 @@ class Moto:
     def subnets(self) -> dict[str, str]:
         """The default subnet of each zone."""
         return {zone: subnet.id for zone, subnet in self.ec2.get_default_subnets().items()}
+
+
+def read_models_once() -> None:
+    """Have all sessions in this process share what they read of botocore's models: EC2's takes a
+    quarter of a second, and moto makes a session for each of AWS's partitions.
+    """
+    from botocore.loaders import JSONFileLoader
+
+    read = functools.cache(functools.partial(JSONFileLoader.load_file, JSONFileLoader()))
+    JSONFileLoader.load_file = lambda _, path: read(path)  # type: ignore[method-assign]
 
 
 def one_at_a_time() -> None:
