@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.testbed.checked_world import Behaviour, World
@@ -60,10 +60,8 @@ def world_of(problem: Problem, cluster: ClusterFacts, profile: Profile) -> tuple
     return World(facts, behaviour), published
 
 
-@st.composite
-def profiles(draw: st.DrawFn, *, rented: bool) -> Profile:
-    """A script that saves at once, or takes longer for it than it may have at the end."""
-    save_s = draw(st.sampled_from([0.1, 2.0, 20.0, 40.0]))
+def saving(save_s: float, *, rented: bool) -> Profile:
+    """A script that saves for so long."""
     job = JobProfile(
         Latency(REPORT_S, 1.5 * REPORT_S), start=Latency(4.0, 9.0), save=Latency(save_s, 2 * save_s)
     )
@@ -71,8 +69,14 @@ def profiles(draw: st.DrawFn, *, rented: bool) -> Profile:
     return Profile(job, cloud if rented else CloudProfile(), "measured")
 
 
+def profiles(*, rented: bool) -> st.SearchStrategy[Profile]:
+    """A script that saves at once, or takes longer for it than it may have at the end."""
+    return st.sampled_from([0.1, 2.0, 20.0, 40.0]).map(lambda save_s: saving(save_s, rented=rented))
+
+
 @pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"bohb"}))
 @given(st.integers(1, 8), st.sampled_from([900.0, 1800.0, 3600.0]), profiles(rented=False))
+@example(6, 900.0, saving(40.0, rented=False))
 @settings(max_examples=2, deadline=None)
 def test_machines_of_ones_own_are_all_used_almost_until_the_deadline(
     name: str, gpus: int, deadline_s: float, profile: Profile
