@@ -257,7 +257,7 @@ def test_what_is_compared_is_told() -> None:
     assert {one.reports for one in compared} <= {1, 2, 4, 8, 16, 32, 64, 128, 512}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 9),
     st.floats(20.0, 200.0),
@@ -309,7 +309,7 @@ def test_what_may_be_expected_is_about_what_comes(
     assert 0.75 < found.reports / max(trial.reports for trial in run.trials.values()) < 1.5
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 9),
     st.floats(20.0, 100.0),

@@ -349,7 +349,7 @@ def test_most_interruptions_come_with_a_notice_and_nothing_but_time_is_lost_then
     def interrupted(**faults: float | None) -> tuple[int, int]:
         setting = replace(faulty("spot"), faults=replace(FAULTS["spot"], **faults))
         worlds = [
-            play(setting, planned(setting, "random", trials=8, p_max=1), seed) for seed in range(4)
+            play(setting, planned(setting, "random", trials=8, p_max=1), seed) for seed in range(2)
         ]
         events = [event for world in worlds for event, _ in world.journal]
         return sum(isinstance(e, InstanceNoticed) for e in events), sum(
