@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -140,6 +140,8 @@ class Rig:
 
     options, env   of the agents, beyond what they must have; `inside`: the command that they are
                    started with; `python`: what runs them
+    fork           starts an agent with these options and variables, whose errors go there; None: as
+                   a program
     """
 
     bundle: Path
@@ -152,6 +154,7 @@ class Rig:
     env: dict[str, str] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
     python: str = sys.executable
+    fork: Callable[[list[str], dict[str, str], IO[bytes]], Any] | None = None
 
     def launch(
         self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10
@@ -167,8 +170,7 @@ class Rig:
         self, gpus: int = 4, lease_s: float = 600, grace_s: float = 10
     ) -> subprocess.Popen[bytes]:
         """Start an agent."""
-        command = [*self.inside, self.python, "-I", str(self.bundle)]
-        command += [
+        options = [
             "--folder",
             str(self.folder),
             "--run",
@@ -182,10 +184,14 @@ class Rig:
             str(grace_s),
         ]
         with self.errors.open("ab") as err:
-            self.processes.append(
-                subprocess.Popen(command, stderr=err, env={**os.environ, **self.env})
-            )
+            self.processes.append(self._begun(options, {**os.environ, **self.env}, err))
         return self.processes[-1]
+
+    def _begun(self, options: list[str], env: dict[str, str], errors: IO[bytes]) -> Any:
+        if self.fork is not None and not self.inside and self.python == sys.executable:
+            return self.fork(options, env, errors)
+        command = [*self.inside, self.python, "-I", str(self.bundle), *options]
+        return subprocess.Popen(command, stderr=errors, env=env)
 
     def lose_agent(self) -> None:
         """The agent dies without a word."""

@@ -9,7 +9,8 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 from bench.testbed.agents import Rig
 from seerd.agent import host
 from seerd.backends.bundle import build_agent
+from tests.agent.agent_forks import ForkedAgent, begin
 from tests.s3front import moto_port, s3
 
 __all__ = ["moto_port", "s3"]
@@ -60,11 +62,21 @@ def adopts() -> Iterator[None]:
             os.waitpid(pid, os.WNOHANG)
 
 
+@pytest.fixture(scope="session")
+def fork(bundle: Path) -> Iterator[Callable[..., ForkedAgent]]:
+    """Starts agents that cost milliseconds."""
+    process, server = begin(bundle)
+    yield partial(ForkedAgent, server)
+    server.close()
+    process.wait()
+
+
 @pytest.fixture
-def rig(bundle: Path) -> Iterator[Rig]:
+def rig(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[Rig]:
     """A place for an agent, with a path that is short enough for a socket in it."""
     top = Path(tempfile.mkdtemp(prefix="agent-"))
     made = Rig(bundle, top / "i", top / "source", top / "store")
+    made.fork = fork
     made.source.mkdir()
     made.env |= {"XDG_CACHE_HOME": str(top / "cache"), "PYTHONPATH": BARE_TORCH}
     yield made

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from bench.testbed.agents import Client, Rig
 from seerd.agent import folders
 from seerd.agent.protocol import Checkpointed, Complained, Reported
+from tests.agent.agent_forks import ForkedAgent
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 PRELOADED = [
@@ -38,11 +39,11 @@ TRAINS = {"STEPS": "80", "EPOCHS": "10", "PAUSE_S": "0.03"}
 
 
 @pytest.fixture(scope="module")
-def agent(bundle: Path) -> Iterator[tuple[Rig, Client]]:
+def agent(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[tuple[Rig, Client]]:
     """An agent whose starts are forks of one process that has imported the frameworks."""
     with ExitStack() as stack:
         top = Path(stack.enter_context(TemporaryDirectory(prefix="agent-")))
-        rig = Rig(bundle, top / "i", top / "source", top / "store")
+        rig = Rig(bundle, top / "i", top / "source", top / "store", fork=fork)
         rig.source.mkdir()
         for path in PROGRAMS.glob("with_*.py"):
             shutil.copy(path, rig.source)

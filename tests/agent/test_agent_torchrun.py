@@ -6,10 +6,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
+import pytest
 
+from bench.testbed.agents import Client, Rig
 from seerd.agent.protocol import Checkpointed, Complained, Reported, Started
+from tests.agent.agent_forks import ForkedAgent
+from tests.agent.conftest import BARE_TORCH
+
+Runs = Callable[[str], tuple[Rig, Client]]
 
 TELLS = """
 import json, os, sys, time
@@ -29,7 +39,7 @@ print("rank", rank, "of", dist.get_world_size(), "threads", torch.get_num_thread
 if rank == 0:
     tell(1, total=float(total), world=dist.get_world_size())
 dist.barrier()
-if rank == 1 and os.environ.get("FAIL"):
+if rank == 1 and os.environ["SEERD_ATTEMPT"].split("/")[1] == "fails":
     raise ValueError("rank 1 has had enough")
 dist.barrier()
 dist.destroy_process_group()
@@ -45,6 +55,26 @@ while not os.path.exists(os.path.join(os.environ["SEERD_DIR"], "stop")):
 )
 
 
+@pytest.fixture(scope="module")
+def warm(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[Runs]:
+    """An agent whose starts are forks of one process that has imported torch, for the trials of this
+    script.
+    """
+    with ExitStack() as stack:
+        top = Path(stack.enter_context(TemporaryDirectory(prefix="agent-")))
+        rig = Rig(bundle, top / "i", top / "source", top / "store", fork=fork)
+        rig.source.mkdir()
+        rig.env["PYTHONPATH"] = BARE_TORCH
+        stack.callback(rig.end)
+        client = rig.ready(rig.job(launcher="torchrun", preload=["torch"]))
+
+        def runs(script: str) -> tuple[Rig, Client]:
+            (rig.source / "train.py").write_text(script)
+            return rig, client
+
+        yield runs
+
+
 def test_two_ranks_train_together_and_each_has_its_log(rig):
     client = rig.ready(rig.job(SUMS_RANKS, launcher="torchrun"))
     client.start(gpus=(0, 1))
@@ -57,18 +87,16 @@ def test_two_ranks_train_together_and_each_has_its_log(rig):
     assert logs == {"0": "rank 0 of 2 threads 1\n", "1": "rank 1 of 2 threads 1\n"}
 
 
-def test_the_guilty_rank_is_named_and_quoted(rig):
-    client = rig.ready(
-        rig.job(SUMS_RANKS, launcher="torchrun", preload=["torch"], env={"FAIL": "1"})
-    )
-    client.start(gpus=(0, 1))
-    end = client.exit_of()
+def test_the_guilty_rank_is_named_and_quoted(warm):
+    _, client = warm(SUMS_RANKS)
+    client.start("fails", gpus=(0, 1))
+    end = client.exit_of("fails")
     assert (end.cause, end.code, end.rank) == ("crashed", 1, 1)
     assert end.tail[-1].endswith("ValueError: rank 1 has had enough")
 
 
-def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig):
-    client = rig.ready(rig.job(TELLS_ITS_PORT, launcher="torchrun", preload=["torch"]))
+def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(warm):
+    rig, client = warm(TELLS_ITS_PORT)
     trials = ("t1", "t2", "t3")
     for gpu, trial in enumerate(trials):
         client.start(trial, gpus=(gpu,))
@@ -92,14 +120,14 @@ def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig)
     assert {client.exit_of(trial).cause for trial in trials[1:]} == {"asked"}
 
 
-def test_ranks_that_ended_before_torchrun_was_killed_leave_no_zombie(rig):
+def test_ranks_that_ended_before_torchrun_was_killed_leave_no_zombie(warm):
     script = (
         "import seerd, time\ntrial = seerd.trial()\n"
         "while trial.running():\n    time.sleep(0.02)\n    trial.report(accuracy=0.5)\n"
     )
-    client = rig.ready(rig.job(script, launcher="torchrun", preload=["torch"]))
+    rig, client = warm(script)
     (agent,) = rig.processes
-    for trial in ("t1", "t2", "t3"):
+    for trial in ("ends1", "ends2", "ends3"):
         client.start(trial)
         client.until(Reported, lambda fact, trial=trial: fact.trial == trial)
         client.stop(trial, grace_s=60.0)
@@ -121,16 +149,17 @@ while trial.running():
 """
 
 
-def test_a_trial_that_takes_more_samples_at_a_step_on_more_gpus_is_told(rig):
-    client = rig.ready(rig.job(LOADS, launcher="torchrun", preload=["torch"]))
-    client.start()
-    saved = client.until(Checkpointed)
-    client.stop(grace_s=60.0)
-    assert client.exit_of().cause == "asked"
-    assert not [fact for fact in client.facts if isinstance(fact, Complained)]
-    client.start(attempt=2, gpus=(0, 1), checkpoints=(saved.name,))
-    told = client.until(Complained, lambda fact: fact.attempt == 2)
+def test_a_trial_that_takes_more_samples_at_a_step_on_more_gpus_is_told(warm):
+    _, client = warm(LOADS)
+    client.start("loads")
+    saved = client.until(Checkpointed, lambda fact: fact.trial == "loads")
+    client.stop("loads", grace_s=60.0)
+    assert client.exit_of("loads").cause == "asked"
+    complaints = [fact for fact in client.facts if isinstance(fact, Complained)]
+    assert not [fact for fact in complaints if fact.trial == "loads"]
+    client.start("loads", attempt=2, gpus=(0, 1), checkpoints=(saved.name,))
+    told = client.until(Complained, lambda fact: (fact.trial, fact.attempt) == ("loads", 2))
     assert told.what == "warning"
     assert "one step takes 16 samples on 2 GPUs, and took 8 before" in told.why
-    client.stop(attempt=2, grace_s=60.0)
-    assert client.exit_of(attempt=2).cause == "asked"
+    client.stop("loads", attempt=2, grace_s=60.0)
+    assert client.exit_of("loads", attempt=2).cause == "asked"

@@ -25,6 +25,7 @@ from bench.testbed.agents import PATIENCE_S, RUN, Client, Rig
 from seerd.agent.launch import TORCHRUN, WarmPlan
 from seerd.agent.protocol import Noticed, Started, Stop
 from seerd.agent.warm_starts import WarmStarts
+from tests.agent.agent_forks import ForkedAgent
 from tests.agent.conftest import BARE_TORCH
 from tests.agent.waiting import until_reaped
 
@@ -175,13 +176,13 @@ SHOWS_ITS_END = {
 
 
 @pytest.fixture(scope="module")
-def both_ways(bundle: Path) -> Iterator[list[tuple[Rig, Client]]]:
+def both_ways(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[list[tuple[Rig, Client]]]:
     """An agent that starts everything in the usual way, and one that forks."""
     with ExitStack() as stack:
         made = []
         for preload in ([], None):
             top = Path(stack.enter_context(TemporaryDirectory(prefix="agent-")))
-            rig = Rig(bundle, top / "i", top / "source", top / "store")
+            rig = Rig(bundle, top / "i", top / "source", top / "store", fork=fork)
             rig.source.mkdir()
             stack.callback(rig.end)
             made.append((rig, rig.ready(rig.job(preload=preload))))
