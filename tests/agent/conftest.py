@@ -63,8 +63,13 @@ def adopts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def fork(bundle: Path) -> Iterator[Callable[..., ForkedAgent]]:
-    """Starts agents that cost milliseconds."""
+def fork(bundle: Path) -> Iterator[Callable[..., ForkedAgent] | None]:
+    """Starts agents that cost milliseconds. None where coverage is recorded by test, which it learns
+    when a program begins.
+    """
+    if "COVERAGE_PROCESS_START" in os.environ:
+        yield None
+        return
     process, server = begin(bundle)
     yield partial(ForkedAgent, server)
     server.close()
@@ -72,7 +77,7 @@ def fork(bundle: Path) -> Iterator[Callable[..., ForkedAgent]]:
 
 
 @pytest.fixture
-def rig(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[Rig]:
+def rig(bundle: Path, fork: Callable[..., ForkedAgent] | None) -> Iterator[Rig]:
     """A place for an agent, with a path that is short enough for a socket in it."""
     top = Path(tempfile.mkdtemp(prefix="agent-"))
     made = Rig(bundle, top / "i", top / "source", top / "store")

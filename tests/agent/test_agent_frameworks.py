@@ -39,7 +39,7 @@ TRAINS = {"STEPS": "80", "EPOCHS": "10", "PAUSE_S": "0.03"}
 
 
 @pytest.fixture(scope="module")
-def agent(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[tuple[Rig, Client]]:
+def agent(bundle: Path, fork: Callable[..., ForkedAgent] | None) -> Iterator[tuple[Rig, Client]]:
     """An agent whose starts are forks of one process that has imported the frameworks."""
     with ExitStack() as stack:
         top = Path(stack.enter_context(TemporaryDirectory(prefix="agent-")))

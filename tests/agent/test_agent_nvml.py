@@ -90,5 +90,6 @@ def test_without_a_driver_nothing_is_told(
 def test_an_agent_tells_it(rig: Any, tmp_path: Path) -> None:
     rig.options = ("--cuda",)
     rig.env = {"LD_LIBRARY_PATH": str(built(tmp_path).parent)}
+    rig.fork = None  # the variable counts when a program begins
     rig.launch(gpus=3)
     assert rig.connect().until(Computed).shares == [1.0, None, None]

@@ -56,7 +56,7 @@ while not os.path.exists(os.path.join(os.environ["SEERD_DIR"], "stop")):
 
 
 @pytest.fixture(scope="module")
-def warm(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[Runs]:
+def warm(bundle: Path, fork: Callable[..., ForkedAgent] | None) -> Iterator[Runs]:
     """An agent whose starts are forks of one process that has imported torch, for the trials of this
     script.
     """

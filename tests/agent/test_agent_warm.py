@@ -176,7 +176,9 @@ SHOWS_ITS_END = {
 
 
 @pytest.fixture(scope="module")
-def both_ways(bundle: Path, fork: Callable[..., ForkedAgent]) -> Iterator[list[tuple[Rig, Client]]]:
+def both_ways(
+    bundle: Path, fork: Callable[..., ForkedAgent] | None
+) -> Iterator[list[tuple[Rig, Client]]]:
     """An agent that starts everything in the usual way, and one that forks."""
     with ExitStack() as stack:
         made = []
