@@ -30,10 +30,10 @@ from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.web import WebError, Wires
 from seerd.agent.wire import decode, encode
-from tests.agent.conftest import bundle, rig
+from tests.agent.conftest import bundle, fork, rig
 from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 
-__all__ = ["bundle", "rig"]
+__all__ = ["bundle", "fork", "rig"]
 
 GOAL = Comparison("accuracy", "max")
 GOOD_MANIFEST = {
