@@ -89,6 +89,7 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what stays until the end: all tests and libraries."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # what a test leaves is little
     gc.enable()
 
 

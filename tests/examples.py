@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: two of five in each run of the tests, since each run
+"""How many examples a property is tried with: three of ten in each run of the tests, since each run
 draws others; `make soak` and `make mutants` try more.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-PERCENT = int(os.environ.get("SEERD_EXAMPLES", "40"))
+PERCENT = int(os.environ.get("SEERD_EXAMPLES", "30"))
 
 
 def few(count: int) -> int:
