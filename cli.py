@@ -31,6 +31,10 @@ SpecAndWhere = Annotated[
     o.SpecOptions,
     o.Only("spec", "deadline", "budget", "cost", "provider", "max_gpus", "set_", spec=o.SpecArg),
 ]
+NeedModelOpt = Annotated[
+    bool,
+    typer.Option("--need-model", help="Exit with 4 if the result is a configuration, not a model."),
+]
 PolicyOpt = Annotated[
     bool, typer.Option("--policy", help="Print the IAM policy that this needs, and nothing else.")
 ]
@@ -76,6 +80,7 @@ def run(
     unless_running: bool = typer.Option(
         False, "--unless-running", help="Do nothing while a run of this name goes on; for cron."
     ),
+    need_model: NeedModelOpt = False,
     home: HomeOpt = None,
 ) -> None:
     """Tune within the deadline and the budget, and hand back the best model.
@@ -86,7 +91,9 @@ def run(
     Several specs, or a group.toml, share one deadline, one budget and the same machines; each job
     hands back its own best model.
     """
-    commands.run.run(asked, c.home_of(home), shown, unless_running=unless_running)
+    commands.run.run(
+        asked, c.home_of(home), shown, unless_running=unless_running, need_model=need_model
+    )
 
 
 @command()
@@ -97,11 +104,12 @@ def resume(
     up_to: int | None = typer.Option(
         None, metavar="EVENT", help="Go on from this event of a damaged journal, which is kept."
     ),
+    need_model: NeedModelOpt = False,
 ) -> None:
     """Continue a run that was interrupted, or whose process was killed. Nothing saved is trained
     again. The clock of a killed run has gone on; that of an interrupted run stood still.
     """
-    commands.run.resume(c.find(run, home), shown, up_to)
+    commands.run.resume(c.find(run, home), shown, up_to, need_model=need_model)
 
 
 @command()
@@ -199,14 +207,16 @@ def best(
     run: RunArg = "last",
     to: Path | None = typer.Option(None, help="Copy the model into this folder.", metavar="DIR"),
     job: str | None = typer.Option(None, help="Whose model, of several jobs.", metavar="JOB"),
+    need_model: NeedModelOpt = False,
     home: HomeOpt = None,
     json: o.JsonOpt = False,
 ) -> None:
-    """Show the best model of a run: its configuration and its checkpoint.
+    """Show the best model of a run: its configuration and its checkpoint. If its script saves none,
+    it is the configuration alone, which --to writes as config.json.
 
     While the run goes on it is the best so far, from the checkpoint store; --to copies that too.
     """
-    commands.best.best(c.find(run, home), to, json=json, job=job)
+    commands.best.best(c.find(run, home), to, json=json, job=job, need_model=need_model)
 
 
 @command()

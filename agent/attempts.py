@@ -306,6 +306,7 @@ class LocalAttempt:
             self._report(await in_thread_or_here(self._output.drain))
         self._report(self._output.last_reports())
         await self._store_last()
+        self._report(self._output.promised())
         return await proving
 
     async def _proved_free(self) -> tuple[float, str]:

@@ -374,6 +374,8 @@ class Complained(_FactOfAttempt):
 
     # "output": a line of `out.jsonl` cannot be read
     # "not-stored": a checkpoint cannot be stored
+    # "promised": nothing is wrong: the attempt is to save checkpoints, or has begun to; the result
+    # is to be a model
     # "untracked": its checkpoints hold no state
     # "warning": a warning of its training side
     # "number", "constraint": a pattern may not find what it should

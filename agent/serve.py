@@ -304,6 +304,7 @@ def recover(here: Here, journal: AgentJournal) -> None:
             journal.add(written)
         while output.can_store():
             journal.add(output.store())
+        journal.add(output.promised())
         journal.add([Exited(0, ended[trial, attempt], trial, attempt, "lost", None)])
         del journal.open[trial, attempt]
 

@@ -5,6 +5,7 @@ lines (docs/training-side.md) are dropped, and nothing in it can name a path. Ch
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -42,6 +43,7 @@ FAILURES_REPORTED = 3
 SHOWN = 60
 """Characters of a line that are reported."""
 LONGEST_COMPLAINT = 1000
+PROMISED = "its script saves checkpoints"
 ABOUT = ("number", "constraint")
 """Subjects of warnings that are reported once each."""
 NEVER_AGAIN = 1 << 62
@@ -133,6 +135,14 @@ class TrialOutput:
     def last_reports(self) -> list[Fact]:
         """Return the facts of reports that were kept back, at the end of the attempt."""
         return self._reports.let_go()
+
+    def promised(self) -> list[Fact]:
+        """Return, at the attempt's end, whether it has saved something, none of which is stored."""
+        is_stored = any(kind == "checkpoint" for kind, _ in self._reported)
+        with contextlib.suppress(OSError):
+            if not is_stored and any(self._local.iterdir()):
+                self.report_once("promised", PROMISED)
+        return self._take_complaints()
 
     def drain(self) -> list[Fact]:
         """Return facts for the whole lines since the last time, at most `MOST_AT_ONCE` bytes."""
@@ -277,6 +287,8 @@ class TrialOutput:
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
     def _report(self, line: dict[str, Any], epoch: int) -> list[Fact]:
+        if line.get("promises") is True:
+            self.report_once("promised", PROMISED)
         at, unit_s = _moment(line), _seconds(line.get("unit_s", 0.0))
         metrics = metrics_of(line["metrics"])
         if epoch <= self._epoch:

@@ -46,7 +46,8 @@ It is the command line as functions: the same checks, messages, plan, daemon and
 calls. If that process is killed, the agents beside the trials go on for a while, and
 `seerd.load("last").resume()` or `seerd resume last` takes the run up.
 
-A run that ends without a model is no error; its `best` is one, and says why. A run that somebody
+A run that ends without a model is no error; its `best` is one, and says why. If the script saves
+none by design, `best` is the best configuration, and `best.path` is the error. A run that somebody
 else stops ends with the state "interrupted".
 
 What a training script uses (`seerd.trial()`) is in [training-side.md](training-side.md).

@@ -129,10 +129,13 @@ def test_hyperparameters_reach_a_script_that_knows_nothing_of_seerd(
 def test_one_number_at_the_end_gives_the_best_configuration(tmp_path: Path) -> None:
     """No trial is paused: each starts once. With three trials the run ends long before its limits."""
     few = ("--set", "policy.trials=3", "--set", "policy.start=[{ C = 10.0, gamma = 1e-3 }]")
-    printed = tuned("one_number", tmp_path, "--plain", *few, code=4)
+    printed = tuned("one_number", tmp_path, "--plain", *few)
     assert "a trial that is stopped begins anew" in printed
     started = re.findall(r"(t\d+) trains\b", printed)
     assert sorted(started) == ["t0001", "t0002", "t0003"], printed
     assert re.search(
         r"^best configuration: t\d+, accuracy 0\.9\d+ at report 1, C=", printed, re.MULTILINE
+    )
+    assert re.search(
+        r"s  the best configuration is t\d+, accuracy 0\.9.*; no model was saved: ", printed
     )

@@ -4,6 +4,7 @@ of the same name prints, read anew each time.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +69,8 @@ def load(
 
 @dataclass(frozen=True)
 class Best:
-    """The best model of a run; while the run goes on, the best so far.
+    """The best model of a run; while the run goes on, the best so far. If its script saves none by
+    design, it is the best configuration, which has no files.
 
     trial    the trial that has trained it
     config   its value of each hyperparameter
@@ -94,6 +96,9 @@ class Best:
 
         It is the run's own where the model is there. Otherwise the model is copied into a temporary
         folder, removed at exit.
+
+        Raises:
+            seerd.errors.NoModelError: the run has a configuration and no model.
         """
         own = self._folder.best / self._job
         if self._job in self._state.result.of_jobs and not folders.is_packed(own / "checkpoint.pt"):
@@ -111,6 +116,7 @@ class Best:
             The folder.
 
         Raises:
+            seerd.errors.NoModelError: the run has a configuration and no model.
             seerd.errors.UsageError: the folder has other files.
             seerd.errors.StoreError: the store does not give the model.
         """
@@ -118,7 +124,8 @@ class Best:
         pool = ThreadPoolExecutor(1)  # it runs an event loop, and in notebooks one runs here
         try:
             pool.submit(
-                best_command.taken, self._folder, self._state, to, self._job or None
+                functools.partial(best_command.taken, need_model=True),
+                *(self._folder, self._state, to, self._job or None),
             ).result()
         finally:
             pool.shutdown(wait=False)  # Ctrl-C does not wait for the work
@@ -163,7 +170,8 @@ class Run:
 
     @property
     def best(self) -> Best:
-        """Its best model; where jobs share the run, that of the only job that has one.
+        """Its best model; where jobs share the run, that of the only job that has one. Of a script
+        that saves none by design, its best configuration.
 
         Raises:
             seerd.errors.NoModelError: there is none, with the reason.

@@ -16,14 +16,15 @@ from typing import Any, Literal, get_args
 from seerd.commands.report import RunReader
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import best_saved, chosen, last_value, metric_name, names_of
+from seerd.core.results import best_configuration
 from seerd.core.state import State
 from seerd.errors import JournalError, UsageError
 from seerd.shell.home import RunFolder
-from seerd.telling.diagnosis import diagnose
+from seerd.telling.diagnosis import diagnose, unsaved
 from seerd.telling.explanation.sentences import ending
 from seerd.telling.harmless import config_text, harmless, printable, value_text
 from seerd.telling.live.board import gauges_of
-from seerd.telling.outcomes import outcome_text, outcomes
+from seerd.telling.outcomes import outcome_text, outcomes, report_text
 from seerd.telling.page import charts, tables
 from seerd.telling.page.drawing import Frame, on_paper, svg, write
 from seerd.telling.page.run_page import TEXT, ReadRun, html_row, html_table
@@ -122,6 +123,12 @@ def shown(read: ReadRun, now_s: float | None = None) -> str:
             f"{kind}: <b>{_text(model['trial'])}</b>, {_text(name)} <b>{model['metric']:.6g}</b> "
             f"after {count(model['epoch'], 'report')}, {_text(config_text(model['config']))}"
         )
+    for job in state.jobs:
+        if (found := best_configuration(state, job)) is not None:
+            whose = " of " * bool(job) + job
+            models.append(_text(f"best configuration{whose}: {report_text(state, *found)}"))
+    if models and state.finished and not any(chosen(state, job) for job in state.jobs):
+        models.append(_text(unsaved(state)))
     if not models:
         over = state.phase is RunPhase.OVER
         models = [_text(diagnose(state).text) if over else "No model has been saved yet."]

@@ -1,5 +1,6 @@
-"""`seerd best`: the model of a run; while the run goes on, the best so far from the store. It only
-reads, so it never disturbs a run. A model is copied whole or not at all.
+"""`seerd best`: the model of a run, or its configuration if its script saves none by design; while
+the run goes on, the best so far from the store. It only reads, so it never disturbs a run. A model
+is copied whole or not at all.
 """
 
 from __future__ import annotations
@@ -10,27 +11,39 @@ from pathlib import Path
 
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
-from seerd.core.metrics import chosen, incumbent
+from seerd.core.metrics import incumbent
+from seerd.core.results import result_of
 from seerd.core.state import State
 from seerd.errors import NoModelError, StoreError, UsageError
 from seerd.runs import reading
 from seerd.shell.home import RunFolder, copy_result
-from seerd.shell.model_card import write_card
+from seerd.shell.model_card import CARD, card_of, write_card
 from seerd.stores.base import Store
 from seerd.telling import run_json
-from seerd.telling.diagnosis import diagnose
+from seerd.telling.diagnosis import diagnose, unsaved
+from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 
 
-def best(folder: RunFolder, to: Path | None, *, json: bool, job: str | None = None) -> None:
+def best(
+    folder: RunFolder,
+    to: Path | None,
+    *,
+    json: bool,
+    job: str | None = None,
+    need_model: bool = False,
+) -> None:
     """Print the best model, and copy it into `to` if that is given. Raises what `taken` raises.
     `job`: whose model, where jobs share the run; None: of the only one that has a model.
     """
     state = reading.read(folder)
-    model = taken(folder, state, to, job)
+    model = taken(folder, state, to, job, need_model=need_model)
     best_line = f"{model['trial']}  {model['metric']:.6g}"
     lines = [best_line, dumps(model["config"]), model["checkpoint"]]
+    if model["result"] == "configuration":
+        lines[2:] = [] if to is None else [f"{to / CARD} has the configuration, and nothing else"]
+        lines.append(printable(unsaved(state)))
     if model["so_far"]:
         why = f"its end is still to come: seerd resume {folder.run}"
         if folder.owner() is not None and state.phase is RunPhase.RUNNING:
@@ -39,23 +52,28 @@ def best(folder: RunFolder, to: Path | None, *, json: bool, job: str | None = No
     tell(model, lambda _: "\n".join(lines), json=json)
 
 
-def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
-    """Return the best model as recorded; `job`: as for `best`. Raises `NoModelError` if there is
-    none, `UsageError` if several jobs have one and `job` is None.
+def known(
+    folder: RunFolder, state: State, job: str | None = None, *, need_model: bool = False
+) -> Json:
+    """Return the best model as recorded, or the configuration if that is the result and no model is
+    needed; `job`: as for `best`. Raises `NoModelError` if there is none, `UsageError` if several
+    jobs have one and `job` is None.
     """
     jobs = [job_facts.id for job_facts in state.facts.jobs]
     if job is not None and job not in jobs:
         others = f"its jobs: {', '.join(jobs)}" if jobs else "it is one job: leave out --job"
         raise UsageError(f"{folder.run} has no job {job}; {others}")
-    have = [name for name in jobs if chosen(state, name) is not None]
+    kinds = {name: result_of(state, name) for name in state.jobs}
+    kind = "model" if need_model or "model" in kinds.values() else "configuration"
+    have = [name for name in jobs if kinds[name] == kind]
     if job is None and len(have) > 1:
         raise UsageError(
-            f"several jobs of {folder.run} have a model: {', '.join(have)}; say whose, with --job"
+            f"several jobs of {folder.run} have a {kind}: {', '.join(have)}; say whose, with --job"
         )
     name = job or next(iter([*have, *jobs]), "")
     model = run_json.best(state, name)
-    if model is not None:
-        return {**model, **({"job": name} if name else {})}
+    if model is not None and not (need_model and kinds[name] != "model"):
+        return {"result": kinds[name], **model, **({"job": name} if name else {})}
     if job is not None:
         raise NoModelError(f"job {job} of {folder.run} has no model to hand back")
     if state.finished:
@@ -63,12 +81,24 @@ def known(folder: RunFolder, state: State, job: str | None = None) -> Json:
     raise NoModelError(f"{folder.run} has no model to hand back yet")
 
 
-def taken(folder: RunFolder, state: State, to: Path | None, job: str | None = None) -> Json:
-    """Return the best model and where it is, and copy it into `to` if that is given. Raises what
-    `known` raises, `UsageError` if it cannot be copied, `StoreError`, `JournalError`.
+def taken(
+    folder: RunFolder,
+    state: State,
+    to: Path | None,
+    job: str | None = None,
+    *,
+    need_model: bool = False,
+) -> Json:
+    """Return the best model and where it is, and copy it into `to` if that is given; of a
+    configuration, write `config.json` there. Raises what `known` raises, `UsageError` if it cannot
+    be copied, `StoreError`, `JournalError`.
     """
-    model = known(folder, state, job)
+    model = known(folder, state, job, need_model=need_model)
     name = model.get("job", "")
+    if model["result"] == "configuration":
+        if to is not None:
+            _write_card(folder, state, model, to)
+        return {**model, "so_far": False}
     so_far = name not in state.result.of_jobs
     with working("copying the model"):
         if not so_far:
@@ -96,6 +126,20 @@ def taken(folder: RunFolder, state: State, to: Path | None, job: str | None = No
             return {**model, "checkpoint": str(copy_result(fetched, to)), "so_far": True}
 
 
+def _write_card(folder: RunFolder, state: State, model: Json, to: Path) -> None:
+    trial = state.trials[model["trial"]]
+    report, goal = (model["metric"], model["epoch"]), state.facts.goal_of(trial.id)
+    card = card_of(folder.run, trial, report, goal.metric, model["metrics"], {})
+    part = to / f".{CARD}.part"
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        part.write_text(card)
+        part.replace(to / CARD)
+    except OSError as error:
+        why = f"the configuration cannot be written to {to}: {error.strerror}"
+        raise UsageError(why) from error
+
+
 async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = "") -> Json:
     """Fetch the job's best model of this moment. Agents remove a checkpoint once there is a better
     one, so the search begins anew if it has gone meanwhile.
@@ -112,7 +156,7 @@ async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = ""
             try:
                 checkpoint = to.best / "checkpoint.pt"
                 await store.fetch(trial.id, name, best.checkpoint.sha256, checkpoint)
-                card = to.best / "config.json"
+                card = to.best / CARD
                 await write_card(card, store, state.facts.run, trial, best, metric)
             except StoreError as error:
                 if not error.damaged or gone == name:

@@ -116,6 +116,8 @@ def in_a_line(result: Json) -> str:
     models = [row["best"] for row in result.get("jobs", ())] or [result["best"]]
     best = ", ".join(f"{one['metric']:.6g} ({one['trial']})" for one in models if one)
     model = f"best {best}" if best else "no model"
+    kinds = {row["result"] for row in result.get("jobs", [result])}
+    model += ", no model saved" if "configuration" in kinds and "model" not in kinds else ""
     how = ENDINGS.get(result["status"], result["status"])
     took = format_duration(round(result["elapsed_s"]))
     spent = format_gpu_time(result["gpu_min"] * 60)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import re
 import signal
 import sys
@@ -35,7 +36,14 @@ DEADLINE = "5m"  # the deadline of `seerd profile`, if none is given
 NAMED = re.compile(r"(.+)-\d{8}-\d{6}-[0-9a-f]{4}")  # the id of a run: its name comes first
 
 
-def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = False) -> None:
+def run(
+    asked: SpecOptions,
+    home: Home,
+    shown: Shown,
+    *,
+    unless_running: bool = False,
+    need_model: bool = False,
+) -> None:
     """Tune within the limits. Raises `typer.Exit` with the code, `SeerdError` if no run begins."""
     with alone(home, asked.load().name) if unless_running else contextlib.nullcontext() as other:
         if other is not None:
@@ -46,7 +54,7 @@ def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = 
         with _in_time(experiment.limits.deadline_s):
             experiment, quote = beginning.placed(experiment, home, say)
             folder, state = _create(experiment, home, quote, asked)
-        _begin(folder, state, shown)
+        _begin(folder, state, shown, need_model=need_model)
 
 
 @contextlib.contextmanager
@@ -108,7 +116,9 @@ def _in_time(deadline_s: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
+def resume(
+    folder: RunFolder, shown: Shown, up_to: int | None = None, *, need_model: bool = False
+) -> None:
     """Continue a run; `up_to`: from so many events of a damaged journal. Raises `typer.Exit` with
     the exit code, `SeerdError` if it cannot go on.
     """
@@ -121,7 +131,7 @@ def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
     on_end.catch_up(folder)
     if edited := edits.note(folder):
         say(edited)
-    _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
+    _follow(folder, shown, lambda watcher: runs.resume(folder, watcher), need_model=need_model)
 
 
 def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
@@ -160,20 +170,23 @@ def _create(
     return beginning.create(experiment, facts, home, quote, STARTED, say)
 
 
-def _begin(folder: RunFolder, state: State, shown: Shown) -> None:
+def _begin(folder: RunFolder, state: State, shown: Shown, *, need_model: bool = False) -> None:
     from seerd.runs import runs
 
-    _follow(folder, shown, lambda watcher: runs.begin(folder, state, watcher))
+    begun = functools.partial(runs.begin, folder, state)
+    _follow(folder, shown, begun, need_model=need_model)
 
 
-def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -> None:
+def _follow(
+    folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended], *, need_model: bool
+) -> None:
     """Show the run, its result and what is left. Raises `typer.Exit` with the exit code."""
     from seerd.commands.exporting import exporting
     from seerd.runs import unstored
 
     with exporting(folder), _watcher(folder, shown) as watcher:
         ended = work(watcher)
-    code = _print_result(folder, ended, shown)
+    code = _print_result(folder, ended, shown, need_model=need_model)
     sys.stdout.flush()
     for line in unstored.note(folder, ended.state):
         say(line)
@@ -186,13 +199,13 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
     raise typer.Exit(1 if ended.leftovers.costing else code)
 
 
-def _print_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
+def _print_result(folder: RunFolder, ended: Ended, shown: Shown, *, need_model: bool) -> int:
     """Print the result; return the exit code."""
     from seerd.commands import on_end
     from seerd.telling import run_json
 
     state = ended.state
-    code = run_json.exit_code(state)
+    code = run_json.exit_code(state, need_model=need_model)
     if folder.target.is_file() and code != run_json.EXIT_INTERRUPTED:
         from seerd.commands import profiling
 

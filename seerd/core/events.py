@@ -79,6 +79,8 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     # what was minimised in planning; None: nothing, or it was not recorded
     minimize: Literal["cost", "time"] | None = None
     ideal: bool = False  # the run was planned as published, whatever is billed
+    # agents report attempts that are to save checkpoints; False: recorded before they did
+    promises: bool = False
 
     def goal_of(self, trial: str) -> Objective:
         """Return what a trial is compared by."""

@@ -119,6 +119,7 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     newer = sum(kept.name > new.name for kept in trial.checkpoints)
     trial.checkpoints = (*trial.checkpoints[:newer], new, *trial.checkpoints[newer:])
     state.agenda.saved.append(trial.id)
+    state.jobs[job_of(trial.id)].promised = True
     # A checkpoint that is reported after a model was handed back may be a better one.
     state.agenda.stirred = (
         state.agenda.stirred

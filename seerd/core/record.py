@@ -172,6 +172,10 @@ def _(event: events.TrialComplained, state: State) -> None:
         if trial is not None:
             node_waits(state, trial, event)
         return
+    if event.trial in state.trials and event.what in ("promised", "not-stored"):
+        state.jobs[job_of(event.trial)].promised = True
+    if event.what == "promised":
+        return
     if event.trial in state.trials and event.what not in state.signs.complaints:
         complaint = Complaint(event.what, event.trial, event.why)
         state.signs.complaints[event.what] = complaint

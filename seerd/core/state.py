@@ -254,6 +254,7 @@ class JobState:
     over: verdicts.OverCause | None = None  # why it gets nothing any more, None while it does
     detail: str = ""  # `over` in words, if there is more to say; else empty
     finite: bool = False  # True: a report had a finite metric
+    promised: bool = False  # True: an attempt was to save checkpoints, or has saved one
     block: verdicts.Blocked | None = None  # what is in the way of its attempts
     blocked_s: float = 0.0  # since when it is in the way, in seconds since the run began
     extra: str | None = None  # trial that was started beyond the limit of `block`

@@ -263,6 +263,7 @@ def facts_of(
         jobs=tuple(jobs) if experiment.is_shared else (),
         minimize=minimize,
         ideal=ideal,
+        promises=True,
     )
 
 

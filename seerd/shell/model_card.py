@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from seerd.errors import StoreError
 from seerd.planner.parameter import plain
 from seerd.stores.base import Store
 from seerd.version import VERSION
+
+CARD = "config.json"  # its name
 
 
 async def write_card(
@@ -27,16 +30,31 @@ async def write_card(
     with contextlib.suppress(StoreError):
         manifest = await store.manifest(best.trial, best.checkpoint.name)
         metrics, versions = manifest.metrics, manifest.versions
+    report = best.metric, best.checkpoint.reports
+    card = card_of(run, trial, report, metric_name, metrics, versions)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(card)  # noqa: ASYNC240 - it is short
+
+
+def card_of(
+    run: str,
+    trial: Trial,
+    report: tuple[float | None, int],
+    metric_name: str,
+    metrics: Mapping[str, float | None],
+    versions: Mapping[str, str],
+) -> str:
+    """Return the text of a `config.json`. `report`: metric and number of the last report."""
+    metric, reports = report
     card = {
-        "trial": best.trial,
+        "trial": trial.id,
         "config": plain(trial.config),
-        "metric": best.metric,
+        "metric": metric,
         "run": run,
         "seed": trial.seed,
-        "reports": best.checkpoint.reports,
+        "reports": reports,
         "metric_name": metric_name,
-        "metrics": {**metrics, metric_name: best.metric},
+        "metrics": {**metrics, metric_name: metric},
         "versions": {**versions, "seerd": VERSION},
     }
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(json.dumps(card, indent=2) + "\n")  # noqa: ASYNC240 - it is short
+    return json.dumps(card, indent=2) + "\n"

@@ -56,6 +56,11 @@ def diagnose(state: State) -> Diagnosis:
     return Diagnosis(cause, f"there is no model: {text}")
 
 
+def unsaved(state: State) -> str:
+    """Return, of a run whose script saves no model by design, what would have one saved."""
+    return f"no model was saved: trials reported, and {_no_checkpoint(state)}"
+
+
 def failure_groups(state: State) -> list[list[Trial]]:
     """Return the trials that have failed, those together that failed in the same way."""
     groups: dict[tuple[str, str], list[Trial]] = {}

@@ -13,11 +13,12 @@ from seerd.core.ledger import LOST
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.metrics import chosen, violations_of
 from seerd.core.state import Incumbent, State, Trial
-from seerd.planner.model import Compared, PlannedJob
+from seerd.planner.model import Compared, PlannedJob, Report
 from seerd.planner.ranking import rank
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import IN_THE_WAY
 from seerd.telling.explanation.sentences import REASONS, ending
+from seerd.telling.harmless import config_text
 from seerd.units import count, ordinal
 
 AT_REPORT = " at report "
@@ -136,6 +137,13 @@ def standing_text(judged: Compared) -> str:
     if not judged.place or judged.of < 2:
         return ""
     return f"{ordinal(judged.place)} of {judged.of}{AT_REPORT}{judged.reports}"
+
+
+def report_text(state: State, trial: Trial, report: Report) -> str:
+    """Write a report's trial, metric and number, and the configuration that has made it."""
+    value = "-" if report.metric is None else f"{report.metric:.6g}"
+    metric = f"{state.facts.goal_of(trial.id).metric} {value}"
+    return f"{trial.id}, {metric} at report {report.reports}, {config_text(trial.config)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,17 +23,19 @@ from seerd.core.last_words import error_line
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import time_left
 from seerd.core.metrics import metric_name, sign_of, violated_by
+from seerd.core.results import best_configuration
 from seerd.core.state import Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import begin, follow, replay
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.complaints import IN_THE_WAY, complaint_text
+from seerd.telling.diagnosis import unsaved
 from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.reasons import explained_after
 from seerd.telling.explanation.sentences import at, ending, gpus_text, sentence, sizes, value
 from seerd.telling.harmless import config_text, harmless
-from seerd.telling.outcomes import standing_text
+from seerd.telling.outcomes import report_text, standing_text
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size
 
 if TYPE_CHECKING:
@@ -126,6 +128,10 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             ready = (i.id for i in state.fleet.instances.values() if i.ready_at is not None)
             is_first = next(ready) == explanation.instance
             return sentence(explanation, "") + (f"; {stage_text(state)}" if is_first else "")
+        case "over":
+            found = filter(None, (best_configuration(state, job) for job in state.jobs))
+            best = [f"the best configuration is {report_text(state, *one)}" for one in found]
+            return "; ".join([*best, unsaved(state)]) if best else None
         case kind:
             return sentence(explanation, "") if kind in SENTENCES else None
 

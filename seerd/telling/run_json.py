@@ -20,6 +20,7 @@ from seerd.core.metrics import (
     violations_of,
 )
 from seerd.core.provisioning import refused
+from seerd.core.results import best_configuration, result_of
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
@@ -40,13 +41,16 @@ from seerd.telling.plan_json import Json, stage_row
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
 
 
-def exit_code(state: State) -> int:
-    """Return the exit code of a run that is over."""
+def exit_code(state: State, *, need_model: bool = False) -> int:
+    """Return the exit code of a run that is over. `need_model`: a configuration is no result."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if without_gpu(state) or (state.facts.cluster.per_instance and refused(state) is not None):
         return EXIT_REFUSED
-    return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
+    if state.result.published is not None:
+        return EXIT_MODEL
+    configured = any(best_configuration(state, job) is not None for job in state.jobs)
+    return EXIT_MODEL if configured and not need_model else EXIT_NO_MODEL
 
 
 def status_of(state: State, alive: bool) -> str:
@@ -63,6 +67,7 @@ def result(state: State, status: str) -> Json:
     return {
         "run": state.facts.run,
         "status": status,
+        "result": result_of(state),
         "best": best(state),
         "best_report": found and _report(state, found[0], found[1].metric, found[1].reports),
         "no_model": no_model(state),
@@ -99,7 +104,8 @@ def shared(state: State, now_s: float) -> Json:
                 "metric": job.facts.metric,
                 "mode": job.facts.mode,
                 "target": job.facts.target,
-                "best": None if job.best is None else _model(state, job.best),
+                "result": result_of(state, job.facts.id),
+                "best": best(state, job.facts.id),
                 "gpus": own.gpus,
                 **_billed(state, job.gpu_s),
                 "trials": job.trials,
@@ -160,17 +166,22 @@ def leftovers(left: Leftovers | None) -> Json:
 
 def unreadable(run: str, why: str) -> Json:
     """Make the row of a run whose journal cannot be read; what is not known is null."""
-    keys = "best best_report no_model elapsed_s deadline_s gpu_min budget_gpu_min usd trials "
-    keys += "instances stages metric cost_usd max_gpus"
+    keys = "result best best_report no_model elapsed_s deadline_s gpu_min budget_gpu_min usd "
+    keys += "trials instances stages metric cost_usd max_gpus"
     return {"run": run, "status": "unreadable", **dict.fromkeys(keys.split()), "why": why}
 
 
 def best(state: State, job: str | None = None) -> Json | None:
     """Return a job's model (None: of the run's one job, or of the first), published or else the
-    best saved; None: there is none.
+    best saved; of a script that saves none by design the best configuration; None: neither.
     """
-    best = chosen(state, job)
-    return None if best is None else _model(state, best)
+    if (best := chosen(state, job)) is not None:
+        return _model(state, best)
+    if (configuration := best_configuration(state, job)) is None:
+        return None
+    trial, report = configuration
+    row = _report(state, trial, report.metric, report.reports)
+    return {**row, "mean_of": 1, "checkpoint": None}
 
 
 def _model(state: State, best: Incumbent) -> Json:

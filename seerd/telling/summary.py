@@ -21,9 +21,10 @@ from seerd.core.metrics import (
     names_of,
 )
 from seerd.core.provisioning import refused
+from seerd.core.results import result_of
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
-from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
+from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of, unsaved
 from seerd.telling.explanation.sentences import ending, used
 from seerd.telling.harmless import config_text, harmless, printable
 from seerd.telling.outcomes import (
@@ -34,6 +35,7 @@ from seerd.telling.outcomes import (
     outcome_text,
     outcomes,
     ranked_by_job,
+    report_text,
     without_gpu,
 )
 from seerd.telling.tables import plain_table, table_of
@@ -172,12 +174,13 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
         if any_model:
             yield f"best{whose}: no model"
         if (found := best_report(state, job)) is not None:
-            trial, report = found
-            value = f"{state.facts.goals[job].metric} {_value(report.metric)}"
-            reported = f"{trial.id}, {value} at report {report.reports}"
-            yield f"best configuration{whose}: {reported}, {config_text(trial.config)}"
+            yield f"best configuration{whose}: {report_text(state, *found)}"
     if not any_model:
-        yield printable(diagnose(state).text)
+        yield printable(unsaved(state) if _configured(state) else diagnose(state).text)
+
+
+def _configured(state: State) -> int:
+    return sum(result_of(state, job) == "configuration" for job in state.jobs)
 
 
 def _next(state: State, *, alive: bool) -> str:
@@ -191,6 +194,9 @@ def _next(state: State, *, alive: bool) -> str:
         return "what could be wrong: seerd doctor SPEC"
     if without_gpu(state):
         return "see who has the GPUs: seerd machines"
+    if state.result.published is None and (configured := _configured(state)):
+        whose = " --job JOB" * (configured > 1)
+        return f"take the configuration with: seerd best {run}{whose} --to DIR"
     if state.result.published is None:
         return f"look at: seerd logs {run}"
     if len(state.result.of_jobs) > 1:

@@ -290,7 +290,9 @@ class Trial:
         }
         self._recent = attempt.recent(self._recent, finite)
         self._metrics = {**finite, attempt.metric: aggregate(self._recent)}
-        attempt.tell("report", epoch=self.epoch, metrics=finite, unit_s=self._pace.longest_unit())
+        unit_s = self._pace.longest_unit()
+        promises = {"promises": True} if self._tracked or self._framework else {}
+        attempt.tell("report", epoch=self.epoch, metrics=finite, unit_s=unit_s, **promises)
 
     # ------------------------------------------------------------ when to leave, when to save
 

@@ -182,8 +182,12 @@ SILENT = (
         "trial.running() is never called",
         "import seerd, time\ntrial = seerd.trial()\nfor epoch in range(1000):\n"
         "    time.sleep(0.3)\n    trial.report(accuracy=0.5)\n",
-        ("never called trial.running(), where checkpoints are saved",),
+        (
+            "no model was saved: trials reported, and never called trial.running()",
+            "take the configuration with: seerd best RUN --to DIR",
+        ),
         (*MORE_TIME, *TRACK),
+        code=0,
         policy=by_reports(3),
     ),
     Mistake(
@@ -191,8 +195,9 @@ SILENT = (
         "trial.running without its parentheses",
         "import seerd, time\ntrial = seerd.trial()\nwhile trial.running:\n"
         "    time.sleep(0.3)\n    trial.report(accuracy=0.5)\n",
-        ("never called trial.running(), where checkpoints are saved",),
+        ("no model was saved: trials reported, and never called trial.running()",),
         (*MORE_TIME, *TRACK),
+        code=0,
         policy=by_reports(3),
     ),
     Mistake(
@@ -390,7 +395,27 @@ CHECKPOINTS = (
         HAND
         + "    tell(json.dumps({'kind': 'report', 'epoch': epoch,\n"
         + "                     'metrics': {'accuracy': 0.5}}))\n",
-        ("trials reported, and ", "programs in other languages write checkpoints as"),
+        ("no model was saved: ", "programs in other languages write checkpoints as"),
+        (*MORE_TIME, *TRACK),
+        code=0,
+        policy=by_reports(3),
+    ),
+    Mistake(
+        "never-there",
+        "What train.checkpoint names never appears",
+        "import time\nfor epoch in range(1000):\n    time.sleep(0.3)\n    print('accuracy', 0.5)\n",
+        ("there is no model: trials reported, and nothing whole was found at train.checkpoint",),
+        (*MORE_TIME, *TRACK),
+        train="args = ['--lr={lr}']\nreport = 'accuracy {number}'\ncheckpoint = 'model.pt'",
+        policy=by_reports(3),
+    ),
+    Mistake(
+        "promised",
+        "A program in another language says that it saves checkpoints, and saves none",
+        HAND
+        + "    tell(json.dumps({'kind': 'report', 'epoch': epoch, 'promises': True,\n"
+        + "                     'metrics': {'accuracy': 0.5}}))\n",
+        ("there is no model: trials reported, and never called trial.running()",),
         (*MORE_TIME, *TRACK),
         policy=by_reports(3),
     ),

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from seerd.core.events import TrialReported
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.metrics import best_saved, chosen, names_of, value_of
+from seerd.core.results import best_configuration
 from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
 from seerd.planner.model import Mode, Stage
 from seerd.planner.space import Config
@@ -29,6 +31,7 @@ from seerd.telling.outcomes import (
     outcomes,
     parameter_names,
     ranked_by_job,
+    report_text,
     standing_text,
     why_text,
 )
@@ -124,6 +127,8 @@ class Board:
     events: tuple[str, ...]  # the latest events in words, oldest first
     parameters: tuple[str, ...]  # hyperparameters, those first that vary
     jobs: tuple[ShownJob, ...] = ()  # the jobs that share the run, empty if it is one job
+    # of each job whose script saves none: its best configuration, once the run is over
+    configurations: Mapping[str, str] = MappingProxyType({})
 
     def row(self, trial: str) -> TrialRow | None:
         """Return the row of a trial; None if there is none."""
@@ -178,6 +183,11 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
             )
         ),
         jobs=tuple(jobs_of(state, now_s)),
+        configurations={
+            job: report_text(state, *found)
+            for job in state.jobs
+            if (found := best_configuration(state, job)) is not None
+        },
     )
 
 

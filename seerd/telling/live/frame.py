@@ -154,18 +154,21 @@ def _gauges(board: Board, width: int) -> list[Text]:
 def _models(board: Board, most: int) -> list[Text]:
     """Write the best model, or how each of the first jobs stands, with its best model."""
     if not board.jobs:
-        return [_model(Text(f"{'best saved':<{LABEL}}"), board, board.best)]
+        return [_model(Text(f"{'best saved':<{LABEL}}"), board, board.best, "")]
     lines = []
     for job in board.jobs[:most]:
         owner = f", for {printable(job.facts.owner)}" if job.facts.owner else ""
         text = Text(f"{job.facts.id[: LABEL - 1]:<{LABEL}}", style="bold")
-        lines.append(_model(text.append(f"{job.stands}{owner}; ", "not bold"), board, job.best))
+        text.append(f"{job.stands}{owner}; ", "not bold")
+        lines.append(_model(text, board, job.best, job.facts.id))
     left = len(board.jobs) - len(lines)
     return lines + [Text(f"{'':<{LABEL}}and {left} more: seerd show {board.run}")] * (left > 0)
 
 
-def _model(text: Text, board: Board, best: Incumbent | None) -> Text:
+def _model(text: Text, board: Board, best: Incumbent | None, job: str) -> Text:
     row = None if best is None else board.row(best.trial)
+    if best is None and (configuration := board.configurations.get(job)):
+        return text.append(f"no model; best configuration: {configuration}", style="bold cyan")
     if best is None or row is None:
         return text.append("no model yet", style="dim")
     text.append(f"{best.trial} {printable(row.metric)} {best.metric:.5g}", style="bold cyan")

@@ -12,14 +12,15 @@ from itertools import chain
 from typing import Any
 
 from seerd.core.metrics import best_saved
+from seerd.core.results import best_configuration
 from seerd.core.state import State
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
-from seerd.telling.diagnosis import diagnose
+from seerd.telling.diagnosis import diagnose, unsaved
 from seerd.telling.explanation.sentences import at, metric_of, sentence, used
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import config_text, harmless, printable, value_text
-from seerd.telling.outcomes import jobs_of, jobs_table, outcome_text, outcomes
+from seerd.telling.outcomes import jobs_of, jobs_table, outcome_text, outcomes, report_text
 from seerd.telling.page import charts, tables
 from seerd.telling.page.drawing import Frame, Spec, beyond, svg
 from seerd.telling.page.importance import CAPTION, advice, costly, importances
@@ -83,6 +84,11 @@ class JobReport:
     def verdict(self) -> str:
         """Write which trial won and why, or why there is no model."""
         chosen = best(self._state, self.job)
+        if (found := best_configuration(self._state, self.job)) is not None:
+            text = escape(printable(report_text(self._state, *found)))
+            why = escape(harmless(unsaved(self._state)))
+            whose = f" of {escape(self.job)}" if self.job else ""
+            return f"<p><strong>The best configuration{whose}: {text}.</strong> {why}</p>"
         if chosen is None and self.job:
             return f"<p><strong>{escape(self.job)}: no model</strong></p>"
         if chosen is None:
