@@ -28,7 +28,7 @@ from seerd.telling.complaints import complaint_text, notes_of
 from seerd.telling.diagnosis import complaints
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.live.board import Recent, board_of
-from seerd.telling.live.frame import TrialLife, frame
+from seerd.telling.live.frame import frame
 from seerd.telling.live.look import LiveLook
 from seerd.telling.page.run_page import ReadRun, RunReport
 from seerd.telling.plain import line_of
@@ -181,9 +181,7 @@ def test_everything_that_tells_of_the_run_tells_of_the_configuration() -> None:
     assert WHY in page
     assert f"best configuration: {best}" in shown(read)
     assert WHY in shown(read)
-    drawn = frame(
-        board_of(state, 9.0, Recent()), LiveLook(), lambda _: TrialLife(None, None), (200, 40)
-    )
+    drawn = frame(board_of(state, 9.0, Recent()), LiveLook(), (200, 40))
     assert f"no model; best configuration: {best}" in "\n".join(map(str, drawn.lines))
     told = run_json.result(state, "done")
     config = state.trials["a"].config

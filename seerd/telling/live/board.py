@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 from seerd.core.events import TrialReported
 from seerd.core.lifecycle import RunPhase, TrialPhase
@@ -128,7 +127,7 @@ class Board:
     parameters: tuple[str, ...]  # hyperparameters, those first that vary
     jobs: tuple[ShownJob, ...] = ()  # the jobs that share the run, empty if it is one job
     # of each job whose script saves none: its best configuration, once the run is over
-    configurations: Mapping[str, str] = MappingProxyType({})
+    configurations: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, trial: str) -> TrialRow | None:
         """Return the row of a trial; None if there is none."""

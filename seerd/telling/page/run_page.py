@@ -85,10 +85,10 @@ class JobReport:
         """Write which trial won and why, or why there is no model."""
         chosen = best(self._state, self.job)
         if (found := best_configuration(self._state, self.job)) is not None:
-            text = escape(printable(report_text(self._state, *found)))
-            why = escape(harmless(unsaved(self._state)))
+            made = escape(printable(report_text(self._state, *found)))
+            saving = escape(harmless(unsaved(self._state)))
             whose = f" of {escape(self.job)}" if self.job else ""
-            return f"<p><strong>The best configuration{whose}: {text}.</strong> {why}</p>"
+            return f"<p><strong>The best configuration{whose}: {made}.</strong> {saving}</p>"
         if chosen is None and self.job:
             return f"<p><strong>{escape(self.job)}: no model</strong></p>"
         if chosen is None:
