@@ -343,10 +343,11 @@ def planned_by(spec: Path, options: list[str]) -> RunFolder:
     """The folder of a run that `seerd run` with these options would begin."""
     made: list[RunFolder] = []
 
-    def keep(folder: RunFolder, state: State, _: object) -> None:
+    def keep(folder: RunFolder, state: State, _: object, *, need_model: bool) -> None:
         with Journal.open(folder.journal) as journal:
             journal.append([Entry(1, RunStarted(at=0.0, facts=state.facts), [])])
         made.append(folder)
+        assert not need_model
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("seerd.commands.run._begin", keep)
