@@ -17,6 +17,7 @@ from seerd.agent.protocol import Complained
 from seerd.api.notebook import shown
 from seerd.commands.on_end import in_a_line
 from seerd.core.codec import decode_event
+from seerd.core.commands import Finish
 from seerd.core.events import RunFacts, TrialComplained, TrialReported, TrialTraining
 from seerd.core.lifecycle import RunPhase
 from seerd.core.results import best_configuration, result_of
@@ -183,6 +184,10 @@ def test_everything_that_tells_of_the_run_tells_of_the_configuration() -> None:
     assert WHY in shown(read)
     drawn = frame(board_of(state, 9.0, Recent()), LiveLook(), (200, 40))
     assert f"no model; best configuration: {best}" in "\n".join(map(str, drawn.lines))
+    line = line_of(run.journal[-1][0], state, [Finish(id="9", status="done")])
+    assert line is not None
+    assert f"s  the best configuration is {best}" in line
+    assert f"; {WHY}" in line
     told = run_json.result(state, "done")
     config = state.trials["a"].config
     metrics = {"accuracy": 0.9, "loss": 0.5}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TextIO
 
-from seerd.core import events
+from seerd.core import commands, events
 from seerd.core.attempts import crash_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
@@ -105,6 +105,8 @@ def line_of(
     if isinstance(event, events.TrialReported):
         texts = [_reported(event, state, best or BestSoFar())]
     texts += [_explained(one, event, state) for one in explained_after(event, decided, state)]
+    if decided and isinstance(decided[-1], commands.Finish):
+        texts.append(_configured(state))
     lines = [f"{event.at:7.1f}s  {text}" for text in texts if text is not None]
     return harmless("\n".join(lines)) if lines else None
 
@@ -128,12 +130,14 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             ready = (i.id for i in state.fleet.instances.values() if i.ready_at is not None)
             is_first = next(ready) == explanation.instance
             return sentence(explanation, "") + (f"; {stage_text(state)}" if is_first else "")
-        case "over":
-            found = filter(None, (best_configuration(state, job) for job in state.jobs))
-            best = [f"the best configuration is {report_text(state, *one)}" for one in found]
-            return "; ".join([*best, unsaved(state)]) if best else None
         case kind:
             return sentence(explanation, "") if kind in SENTENCES else None
+
+
+def _configured(state: State) -> str | None:
+    found = filter(None, (best_configuration(state, job) for job in state.jobs))
+    best = [f"the best configuration is {report_text(state, *one)}" for one in found]
+    return "; ".join([*best, unsaved(state)]) if best else None
 
 
 def stage_text(state: State) -> str:
