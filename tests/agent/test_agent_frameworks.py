@@ -110,7 +110,7 @@ def both(
         for fact in client.facts
         if isinstance(fact, Complained) and fact.trial in (moved, whole)
     }
-    assert complaints <= {"quiet"}
+    assert complaints <= {"quiet", "promised"}
     assert {line["world"] for line in other} == {1}
     for trial in (moved, whole):
         assert {*sums(client, trial)} == set(range(1, 11))
