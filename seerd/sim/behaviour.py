@@ -49,6 +49,8 @@ class Behaviour:
     # standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20, appendix A.1)
     straggling: float = 0.0
     drop_rate: float = 0.0  # share of attempts that crash, for each second of training
+    # (config, n) -> the last lines of an attempt that crashes instead of its n-th report, or none
+    fails: Callable[[Config, int], tuple[str, ...]] = lambda config, report: ()
     lifetime_s: float | None = None  # mean seconds until an instance is interrupted; None: never
     notice_s: float | None = None  # seconds between the notice and an interruption; None: no notice
     sudden: float = 0.0  # share of interruptions without a notice

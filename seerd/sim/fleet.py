@@ -68,6 +68,7 @@ class SimulatedAttempt:
     share: float = 0.0  # part of the present unit of work that was done before `since`
     saved_at: float = 0.0  # when it last saved, or started
     broken: bool = False  # it has ended on one of its instances: the others do nothing more
+    tail: tuple[str, ...] = ()  # the last lines with which it crashes, if its configuration fails
 
     @property
     def key(self) -> tuple[str, int]:
@@ -286,10 +287,11 @@ class SimulatedFleet:
     def _report(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.broken:
             return
-        if self.crashes(attempt):
+        behaviour = self.behaviour.of(attempt.trial)
+        attempt.tail = behaviour.fails(attempt.config, attempt.reports + 1)
+        if attempt.tail or self.crashes(attempt):
             self._crash(machine, attempt)
             return
-        behaviour = self.behaviour.of(attempt.trial)
         attempt.reports += 1
         attempt.share, attempt.since = 0.0, math.inf
         self._fact_of(
@@ -410,7 +412,7 @@ class SimulatedFleet:
             events.TrialExited,
             cause=cause,
             code=code,
-            tail=("last line",) if cause == "crashed" else (),
+            tail=attempt.tail or ("last line",) if cause == "crashed" else (),
         )
 
     def end(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
