@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import compress
 from typing import Any
 
 from seerd.planner.asha import AtRandom, asha
+from seerd.planner.chance import Chances, Evidence, is_weighed, learned, likely_draw
 from seerd.planner.model import Impossible, Mode, NeedsPackageError, Outline, Policy, Problem
 from seerd.planner.parameter import Config, Key, Parameter, Value, key_of
 from seerd.planner.rungs import Arrival
@@ -68,8 +70,16 @@ class Observed:
     pending: Sequence[Point] = ()  # points that have no result yet
 
 
-def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | None:
-    """Ask Optuna for a promising point; None if none of `ASKED` meets the constraints."""
+def suggest(
+    space: Space,
+    observed: Observed,
+    mode: Mode,
+    seed: int,
+    chances: Chances | None = None,
+) -> Point | None:
+    """Ask Optuna for a promising point; None if none of `ASKED` meets the constraints and is likely
+    enough to train.
+    """
     import optuna
 
     distributions: dict[str, Any] = {
@@ -110,7 +120,10 @@ def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | 
             for point in observed.pending:
                 study.add_trial(trial(point, states.RUNNING))
             asked = (_asked(study.ask(), space) for _ in range(ASKED))
-            return next((p for p in asked if space.allows(_config(p, space))), None)
+            fits = (point for point in asked if space.allows(_config(point, space)))
+            if chances is not None:
+                fits = (p for p in fits if chances.is_likely(_config(p, space)))
+            return next(fits, None)
     finally:
         optuna.logging.set_verbosity(verbosity)
 
@@ -140,6 +153,7 @@ class FromModel(AtRandom):
     def __init__(self, problem: Problem) -> None:
         _require_optuna()
         super().__init__(problem)
+        self._problem = problem
         self._space = problem.space
         self._seed = problem.params.seed
         self._guesses = len(problem.params.start)
@@ -150,23 +164,28 @@ class FromModel(AtRandom):
         self._points: dict[str, Point] = {}
         self._pending: set[str] = set()
         self._failed: set[str] = set()
+        self._configs: dict[str, Config] = {}
 
     def draw(self, number: int, mode: Mode) -> Config:
         """Draw from the model with the most reports that has enough results, or at random."""
         config, reports = self._draws[number], self.modelled_at()
         if number in self._added:
             return config
-        rng = random.Random(f"{self._seed} {number}")
-        if number >= self._guesses and rng.random() >= AT_RANDOM and reports is not None:
-            seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
-            point = suggest(self._space, self.known(reports), mode, seed)
-            config = config if point is None else _config(point, self._space)
+        rng, chances = random.Random(f"{self._seed} {number}"), self._chances(number)
+        if number >= self._guesses:
+            config = likely_draw(self._problem, number, chances)
+            if rng.random() >= AT_RANDOM and reports is not None:
+                seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
+                point = suggest(self._space, self.known(reports), mode, seed, chances)
+                config = config if point is None else _config(point, self._space)
         if not self._table:
             return config
         counts = Counter(key for _, key in self._table)
         rounds = min(self._tried[key] // n for key, n in counts.items())
         left = {key for key, n in counts.items() if self._tried[key] < n * (rounds + 1)}
         rows = [row for row, key in self._table if key in left]  # those that fewest trials have had
+        if chances is not None:
+            rows = list(compress(rows, chances.likely(rows)))
         return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
 
     def drew(self, trial: str, config: Config) -> None:
@@ -178,6 +197,7 @@ class FromModel(AtRandom):
                 for p in self._space.parameters
                 if (v := config.get(p.name)) is not None
             }
+            self._configs[trial] = config
             self._pending.add(trial)
 
     def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
@@ -189,6 +209,17 @@ class FromModel(AtRandom):
                 self._pending.discard(trial)
         self._failed |= self._pending.intersection(lost)
         self._pending.difference_update(lost)
+
+    def _chances(self, number: int) -> Chances | None:
+        """Return what is known of what can be trained; None: nothing, or this draw is made as if
+        nothing had failed.
+        """
+        at_rungs = [result for results in self._results.values() for result in results.items()]
+        failed = self._failed | {trial for trial, metric in at_rungs if metric is None}
+        if not failed or not is_weighed(self._problem, number):
+            return None
+        known = sorted(failed | {trial for trial, _ in at_rungs})
+        return learned(self._problem, [Evidence(self._configs[t], t in failed) for t in known])
 
     def modelled_at(self) -> int | None:
         """Return the most reports with enough finite results for a model, or None."""

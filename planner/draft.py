@@ -10,6 +10,7 @@ from msgspec import Struct, convert, to_builtins
 
 from seerd.planner.adapted import longest_training
 from seerd.planner.asha import sizes
+from seerd.planner.chance import Chances, evidence_of, learned
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.memory import Count, Json, Memory, Values, holding
 from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
@@ -41,6 +42,7 @@ class SearchMemory:
     drawn: int = 0  # how many configurations were asked for
     pace: MeasuredPace = field(default_factory=MeasuredPace)  # how long reports and starts take
     kernel: Kernel | None = None  # the model's, as it was last fitted
+    chances: Kernel | None = None  # that of the chances, as it was last fitted
     asked_s: float = 0.0  # when the last question was asked, seconds since the run began
 
     @classmethod
@@ -69,6 +71,8 @@ class SearchMemory:
         }
         if self.kernel is not None:
             values["kernel"] = to_builtins(self.kernel)
+        if self.chances is not None:
+            values["chances"] = to_builtins(self.chances)
         for name, turn in self.turns.items():
             values[TURN + name] = to_builtins(turn)
         return holding(memory, values)
@@ -83,6 +87,7 @@ def read_search(values: Values) -> SearchMemory:
         drawn=convert(values.get("drawn"), Count),
         pace=convert(values, MeasuredPace),
         kernel=convert(values.get("kernel"), Kernel | None),
+        chances=convert(values.get("chances"), Kernel | None),
     )
 
 
@@ -105,6 +110,16 @@ class PlanDraft:
     allocations: dict[str, Allocation] = field(default_factory=dict)
     new: list[NewTrial] = field(default_factory=list)  # configurations that are asked for
     out: list[str] = field(default_factory=list)  # trials that are out for good
+    chances: Chances | None = None  # which configurations can be trained; None: none has failed
+    doubtful: set[str] = field(default_factory=set)  # trials that will probably fail
+
+    def __post_init__(self) -> None:
+        """Learn which configurations can be trained."""
+        trials = list(self.view.trials.values())
+        self.chances = learned(self.problem, evidence_of(trials), self.search.chances)
+        if self.chances is not None:
+            self.search.chances = self.chances.kernel
+            self.doubtful = self.chances.doubtful(trials)
 
     @property
     def number(self) -> int:
@@ -140,9 +155,12 @@ class PlanDraft:
         return -level, self.standing(trial, level)
 
     def waiting(self) -> list[TrialView]:
-        """List the trials that may train on, best first; those that stopped improving come last."""
-        mode = self.view.mode
-        return sorted(self.runnable(), key=lambda t: (settled(t, mode), self.best_first(t)))
+        """List the trials that may train on, best first."""
+        return sorted(self.runnable(), key=lambda t: (self.comes_last(t), self.best_first(t)))
+
+    def comes_last(self, trial: TrialView) -> bool:
+        """Return whether others train first: it stopped improving, or will probably fail."""
+        return trial.id in self.doubtful or settled(trial, self.view.mode)
 
     def arrived(self, level: int) -> list[TrialView]:
         """List the trials that have come to the rung of a level, best first."""
@@ -197,18 +215,18 @@ class PlanDraft:
         return trial.id not in arrived[: max(1, int(len(arrived) / self.problem.params.eta))]
 
     def results(self) -> list[RungResult]:
-        """List what the model learns from; a trial that has diverged is last on every rung."""
+        """List what the model learns from: not from a trial that has diverged, see `chance`."""
         sign = 1.0 if self.view.mode == "max" else -1.0
         results = []
         trials: Sequence[Tried] = (*self.problem.params.earlier, *self.view.trials.values())
         for number, trial in enumerate(trials):
+            if not trial.history or trial.history[-1].metric is None:
+                continue
             for rung, reports in enumerate(self.windows.rungs):
-                if trial.history and trial.history[-1].reports >= reports:
+                if trial.history[-1].reports >= reports:
                     metric = metric_at(trial, reports)
                     value = None if metric is None else sign * metric
                     results.append(RungResult(number, rung, value))
-                elif trial.history and trial.history[-1].metric is None:
-                    results.append(RungResult(number, rung, None))
         return results
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from seerd.planner.asha import AtRandom, asha
 from seerd.planner.baselines import grid_points
 from seerd.planner.caching import per_problem
+from seerd.planner.chance import Chances, Evidence, is_weighed, learned
 from seerd.planner.draws import added_for, draws
 from seerd.planner.model import Mode, Policy, Problem
 from seerd.planner.parameter import Config, Key, key_of
@@ -163,6 +164,9 @@ class FromCandidates(AtRandom):
         guess = number < len(self._problem.params.start) or added_for(self._problem, number)
         if guess or not untried.any():
             return self._draws[number]
+        if (chances := self._chances(number)) is not None:
+            likely = untried & chances.likely(self._candidates)
+            untried = likely if likely.any() else untried
         with one_thread():
             bounds = upper_bounds(self._belief(mode), *self._width(len(self._at) + 1))
         return self._candidates[chosen(bounds, untried) or 0]
@@ -179,6 +183,16 @@ class FromCandidates(AtRandom):
             if arrival.seconds is not None:
                 self._seconds[arrival.job.trial] = arrival.seconds
         self._results |= dict.fromkeys(lost)
+
+    def _chances(self, number: int) -> Chances | None:
+        """Return what is known of what can be trained; None: nothing, or this draw is made as if
+        nothing had failed.
+        """
+        known = sorted(self._at.keys() & self._results.keys())
+        if not is_weighed(self._problem, number):
+            return None
+        results = [(self._candidates[self._at[trial]], self._results[trial]) for trial in known]
+        return learned(self._problem, [Evidence(c, result is None) for c, result in results])
 
     def _belief(self, mode: Mode) -> Posterior:
         """Return the posterior in standard deviations of the results; larger is better."""

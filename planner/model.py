@@ -206,6 +206,10 @@ class TrialView(Tried, Protocol):
     def metric(self) -> float | None:
         """The metric of its last report; None if not finite, or if there is no report yet."""
 
+    @property
+    def failing(self) -> bool:
+        """Whether its attempts end by its own fault, and it has not reported since the last one."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewTrial:
@@ -217,11 +221,14 @@ class NewTrial:
     reports: int = 0
     metric: float | None = None
     history: Sequence[Report] = ()
+    failing: bool = False
 
 
 def renamed(trial: TrialView, name: str) -> NewTrial:
     """Return a trial as it is now under the id that its policy has given it."""
-    return NewTrial(name, trial.config, trial.status, trial.reports, trial.metric, trial.history)
+    return NewTrial(
+        name, trial.config, trial.status, trial.reports, trial.metric, trial.history, trial.failing
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ its rung, else to a new configuration, as in ASHA (Li et al., MLSys '20), if it 
 the window ends. In window k, from 0, trials that have not come to rung k wait. In the last window
 the best trials of the highest rung share the GPUs: four, then two, then one. Trials take turns,
 except where a stopped trial begins anew. Configurations are random until `LEARNS` trials have come
-to the first rung, then four in five are by `surrogate`. Where instances are rented and the time is
+to the first rung, then four in five are by `surrogate`; where some have failed, `chance` leaves
+out what will probably fail too. Where instances are rented and the time is
 short, rounds of ever fewer GPUs take the place of windows.
 """
 
@@ -22,8 +23,9 @@ from functools import partial
 from seerd.planner.adapted import longest_training
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
 from seerd.planner.caching import prepared
+from seerd.planner.chance import is_weighed, likely_draw
 from seerd.planner.draft import PlanDraft, SearchMemory, Turn, diverged, read_search, settled
-from seerd.planner.draws import added_for, draws
+from seerd.planner.draws import added_for
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Memory, recall
 from seerd.planner.model import (
@@ -118,8 +120,8 @@ class _Queue:
 
     def __init__(self, draft: PlanDraft, waiting: Sequence[TrialView]) -> None:
         windows, eta = draft.windows, draft.problem.params.eta
-        still = {trial.id for trial in waiting if not settled(trial, draft.view.mode)}
-        self._settled = sorted((t for t in waiting if t.id not in still), key=draft.best_first)
+        still = {trial.id for trial in waiting if not draft.comes_last(trial)}
+        self._last = sorted((t for t in waiting if t.id not in still), key=draft.best_first)
         waiting = [trial for trial in waiting if trial.id in still]
         self._waiting: dict[int, list[TrialView]] = {}
         self._best: dict[int, set[str]] = {}
@@ -142,8 +144,8 @@ class _Queue:
         return self._furthest()
 
     def take_rest(self) -> TrialView | None:
-        """Take out the next of all that are left; those that stopped improving come last."""
-        return self._furthest() or (self._settled.pop(0) if self._settled else None)
+        """Take out the next of all that are left; see `PlanDraft.comes_last`."""
+        return self._furthest() or (self._last.pop(0) if self._last else None)
 
     def _furthest(self) -> TrialView | None:
         return next((waiting.pop(0) for waiting in self._waiting.values() if waiting), None)
@@ -166,17 +168,26 @@ def _new(draft: PlanDraft) -> NewTrial | None:
     failed = sum(trial.status == "failed" for trial in view.trials.values())
     if not reported and failed >= max(HOPELESS, draft.cluster.gpus // params.p_min):
         return None
-    config = draws(draft.problem)[search.drawn]
+    chances = draft.chances if is_weighed(draft.problem, search.drawn) else None
     results = draft.results()
     first = sum(result.rung == 0 for result in results)
     at_random = random.Random(f"{params.seed} {search.drawn}").random() < AT_RANDOM
     added = added_for(draft.problem, search.drawn)
     is_given = search.drawn < len(params.start) or added is not None
+    config = None
     if first >= LEARNS and not at_random and not is_given:
         seen: Sequence[Tried] = (*params.earlier, *view.trials.values(), *draft.new)
         tried = [trial.config for trial in seen]
-        chosen, search.kernel = propose(draft.problem, tried, results, search.drawn, search.kernel)
-        config = config if chosen is None else chosen
+        config, search.kernel = propose(
+            draft.problem,
+            tried,
+            results,
+            search.drawn,
+            search.kernel,
+            None if chances is None else chances.likely,
+        )
+    if config is None:
+        config = likely_draw(draft.problem, search.drawn, None if is_given else chances)
     search.drawn += 1
     made = NewTrial(search.names.of(search.drawn), config)
     draft.new.append(made)

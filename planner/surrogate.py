@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
+from itertools import compress, product
 from statistics import NormalDist
 from typing import cast
 
@@ -125,6 +125,7 @@ def propose(
     results: Sequence[RungResult],
     number: int,
     kernel: Kernel | None,
+    likely: Callable[[Sequence[Config]], NDArray[np.bool_]] | None = None,
 ) -> tuple[Config | None, Kernel | None]:
     """Choose the configuration of draw `number`; return it and the kernel that it was chosen with.
 
@@ -133,21 +134,21 @@ def propose(
 
     configs  those of earlier runs' trials, then those that were tried or are about to be, in order
     kernel   the one that the last call has returned
+    likely   says which configurations are likely enough to train; None: all are
     """
     every_axis = axes(problem)
     tried = {key_of(config) for config in configs[len(problem.params.earlier) :]}
-    first = BEFORE + APART * number
-    drawn = (draws(problem)[n] for n in range(first, first + CANDIDATES))
-    fresh = [config for config in drawn if key_of(config) not in tried]
+    fresh = [config for config in candidates(problem, number) if key_of(config) not in tried]
+    if likely is not None:
+        fresh = list(compress(fresh, likely(fresh)))
     newest = sorted(results, key=lambda result: (-result.rung, -result.trial))[:MOST]
     scores = scored(sorted(newest, key=lambda result: (result.rung, result.trial)))
     if not every_axis or not fresh or not scores:
         return None, kernel
     with one_thread():
-        points = _points(every_axis, [configs[trial] for trial, _, _ in scores])
-        model = _Model(
+        points = points_of(every_axis, [configs[trial] for trial, _, _ in scores])
+        model = Model.of(
             points,
-            [_apart(column, column) for column in points],
             np.array([trial for trial, _, _ in scores], dtype=np.int64),
             np.array([rung for _, rung, _ in scores], dtype=float),
             np.array([score for _, _, score in scores]),
@@ -156,9 +157,15 @@ def propose(
         kernel = kernel if kernel is not None and len(kernel.scales) == len(every_axis) else usual
         if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
             kernel = replace(model.fitted(kernel), results=len(results))
-        mean, deviation = model.predict(kernel, _points(every_axis, fresh))
+        mean, deviation = model.predict(kernel, points_of(every_axis, fresh))
         noise = np.random.default_rng([problem.params.seed, number]).standard_normal(len(fresh))
     return fresh[int(np.argmax(mean + deviation * noise))], kernel
+
+
+def candidates(problem: Problem, number: int) -> list[Config]:
+    """Return the random draws that the configuration of draw `number` is chosen from."""
+    first = BEFORE + APART * number
+    return [draws(problem)[n] for n in range(first, first + CANDIDATES)]
 
 
 def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
@@ -193,7 +200,7 @@ def normal_scores(values: Sequence[float]) -> Floats:
     return np.asarray((np.bincount(same, weights=scores) / np.bincount(same))[same])
 
 
-def _points(every_axis: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
+def points_of(every_axis: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
     """Place configurations: shape (configs, columns) for each parameter."""
     return [np.stack(axis.columns(configs), axis=1) for axis in every_axis]
 
@@ -211,7 +218,7 @@ def _matern(squared: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
+class Model:
     """Results, ready for the process. Arrays have one entry for each result."""
 
     points: list[Floats]  # for each parameter the configurations, of shape (results, columns)
@@ -219,6 +226,13 @@ class _Model:
     trials: Ints
     rungs: Floats
     scores: Floats
+    unsure: Floats  # variance that one has beside the kernel's noise
+
+    @classmethod
+    def of(cls, points: list[Floats], trials: Ints, rungs: Floats, scores: Floats) -> Model:
+        """Make the model of these results."""
+        apart = [_apart(column, column) for column in points]
+        return cls(points, apart, trials, rungs, scores, np.zeros(len(scores)))
 
     def covariance(self, kernel: Kernel) -> Floats:
         """Return the covariance of the results."""
@@ -228,7 +242,7 @@ class _Model:
         same = self.trials[:, None] == self.trials[None, :]
         shared = kernel.amplitude * by_config + (1 - kernel.amplitude) * same
         gap = np.abs(self.rungs[:, None] - self.rungs[None, :])
-        noise = kernel.noise * np.eye(len(self.scores))
+        noise = np.diag(kernel.noise + self.unsure)
         return np.asarray(shared * kernel.memory**gap + noise)
 
     def unlikely(self, kernel: Kernel) -> float:

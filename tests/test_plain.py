@@ -155,7 +155,6 @@ def test_a_crash_says_how_it_ended_what_follows_and_the_last_line(facts: MakeFac
     crashes = [line[10:] for line in lines if "exit status" in line]
     assert crashes == [
         "t0001 ended with exit status 1 and will be restarted: last line",
-        "t0001 ended with exit status 1 and will be restarted: last line",
         "t0001 ended with exit status 1 and has failed: last line",
     ]
 

@@ -37,6 +37,7 @@ class FakeTrial:
     config: Config = field(default_factory=dict)
     status: str = "live"
     history: list[Report] = field(default_factory=list)
+    failing: bool = False
 
     @property
     def reports(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from seerd.core.last_words import error_line, error_place, is_certain
+from seerd.core.last_words import error_line, error_place, is_certain, lacks_memory
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.placement import Assignment
 from seerd.core.provisioning import doubling_s
@@ -101,9 +101,27 @@ def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
 
 
 def again_is_useless(state: State, trial: Trial) -> bool:
-    """Return whether a trial would crash again by an error that no attempt can avoid."""
+    """Return whether a trial would crash again by an error that no attempt can avoid: of the script
+    or, unless it has reported, of its configuration.
+    """
     own = tried(state, job_of(trial.id))
-    return is_certain(trial.tail) and not any(other.history or other.held for other in own)
+    if is_certain(trial.tail):
+        return not any(other.history or other.held for other in own)
+    if trial.history:
+        return False
+    return lacks_memory(trial.tail) or any(_came_again(other, trial) for other in own)
+
+
+def _came_again(other: Trial, trial: Trial) -> bool:
+    """Return whether another trial that was started again has failed by the same traceback."""
+    place = error_place(trial.tail)
+    again = other is not trial and other.phase is TrialPhase.FAILED and other.in_vain > 1
+    return (
+        again
+        and place != ""
+        and place == error_place(other.tail)
+        and signature(other) == signature(trial)
+    )
 
 
 def has_failed(trial: Trial) -> bool:

@@ -17,6 +17,14 @@ CERTAIN = re.compile(
     r"|can't open file|error: unrecognized arguments|error: the following arguments are required"
 )
 """Errors that an attempt of the same script meets again."""
+OUT_OF_MEMORY = re.compile(
+    r"\b(?:CUDA|HIP|MPS|XPU)\b.*\bout of memory\b|\bOutOfMemoryError\b|\bRESOURCE_EXHAUSTED\b"
+    r"|\bResourceExhaustedError\b|\b(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|cudaErrorMemoryAllocation",
+    re.IGNORECASE,
+)
+"""Errors of a GPU without enough memory."""
+NEIGHBOUR = re.compile(r"\bProcess [0-9]+ has [0-9.]+ \w+ memory in use")
+"""How torch names each other process with memory on that GPU."""
 AMONG_RANKS = re.compile(r"torch\.distributed|gloo|NCCL|TCPStore|c10d|ProcessGroup", re.IGNORECASE)
 PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
 """Connections between processes of one attempt: they break since one of these has ended."""
@@ -64,6 +72,18 @@ def error_place(tail: Sequence[str]) -> str:
 def is_certain(tail: Sequence[str]) -> bool:
     """Return whether another attempt would end by the same error."""
     return CERTAIN.search(error_line(tail)) is not None
+
+
+def lacks_memory(tail: Sequence[str]) -> bool:
+    """Return whether the GPU had too little memory, as far as is known with nobody else on it."""
+    line = error_line(tail)
+    return OUT_OF_MEMORY.search(line) is not None and NEIGHBOUR.search(line) is None
+
+
+def lacked_room(tail: Sequence[str]) -> bool:
+    """Return whether the GPU had too little memory beside other processes on it."""
+    line = error_line(tail)
+    return OUT_OF_MEMORY.search(line) is not None and NEIGHBOUR.search(line) is not None
 
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:

@@ -16,7 +16,8 @@ class Rules:
 
     kept_checkpoints: int = 2  # newest checkpoints per trial in the store: one may be damaged
     keep_best: bool = True  # whether a trial's best checkpoint stays too, to be handed back
-    max_crashes: int = 2  # crashes in a row without progress; with one more a trial has failed
+    # crashes in a row without progress that may be chance; with one more a trial has failed
+    max_crashes: int = 1
     # crashes within the deadline divided by `burst_share`; with one more a trial has failed
     max_burst: int = 20
     burst_share: float = 20  # 20: a twentieth of the deadline

@@ -21,6 +21,7 @@ from seerd.core.events import (
     RunFacts,
     TrialStalled,
 )
+from seerd.core.last_words import lacked_room
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.placement import Assignment, Slots
@@ -122,6 +123,14 @@ class Trial:
     def metric(self) -> float | None:
         """Metric of its last report; None if that was not finite or if there is no report."""
         return self.history[-1].metric if self.history else None
+
+    @property
+    def failing(self) -> bool:
+        """Whether its attempts end by its own fault, and it has not come further since the last."""
+        if self.fault == "lost" or (self.crashes == 1 and lacked_room(self.tail)):
+            return False
+        again = self.in_vain > 0 and self.reports <= self.came_to[0]
+        return again or self.phase is TrialPhase.FAILED
 
     @property
     def key(self) -> str:

@@ -141,6 +141,7 @@ class _Known:
     """What the process knows of a trial."""
 
     status: TrialStatus | None = None  # the status that it was sent; None: nothing was sent yet
+    failing: bool = False  # what it was sent
     count: int = 0  # how many reports it was sent
     last: Report | None = None  # the last of these
 
@@ -149,15 +150,16 @@ class _Known:
         removed from the end, or inserted: if the last known one is still in its place, so are all
         before it.
         """
-        status, history = trial.status, trial.history
+        status, history, failing = trial.status, trial.history, trial.failing
         kept = self.count
         if kept and (len(history) < kept or history[kept - 1] is not self.last):
             kept = 0
-        if kept == self.count == len(history) and status == self.status:
+        if kept == self.count == len(history) and (status, failing) == (self.status, self.failing):
             return None
         config = dict(trial.config) if self.status is None else None
-        self.status, self.count, self.last = status, len(history), history[-1] if history else None
-        return wire.TrialNews(trial.id, status, kept, list(history[kept:]), config)
+        self.status, self.failing, self.count = status, failing, len(history)
+        self.last = history[-1] if history else None
+        return wire.TrialNews(trial.id, status, kept, list(history[kept:]), config, failing)
 
 
 class _Child:

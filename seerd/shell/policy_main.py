@@ -47,6 +47,7 @@ class TrialNews(Struct, frozen=True, array_like=True):
     kept: int  # how many of its first reports are unchanged
     reports: list[Report]  # the reports that follow those
     config: dict[str, Value] | None = None  # its configuration, if it is new
+    failing: bool = False  # see `seerd.planner.model.TrialView`
 
 
 class Anew(Struct, frozen=True):
@@ -100,6 +101,7 @@ class KnownTrial:
     config: Config = field(default_factory=dict)
     status: TrialStatus = "live"
     history: list[Report] = field(default_factory=list)
+    failing: bool = False
 
     @property
     def reports(self) -> int:
@@ -113,7 +115,7 @@ class KnownTrial:
 
     def apply(self, news: TrialNews) -> None:
         """Apply what has changed."""
-        self.status = news.status
+        self.status, self.failing = news.status, news.failing
         self.config = self.config if news.config is None else news.config
         self.history[news.kept :] = news.reports
 

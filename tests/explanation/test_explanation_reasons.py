@@ -142,13 +142,12 @@ def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeF
         (explanation.trial, explanation.failures, explanation.then) for explanation in crashes
     ] == [
         ("t0001", 1, "restarts"),
-        ("t0001", 2, "restarts"),
-        ("t0001", 3, "failed"),
+        ("t0001", 2, "failed"),
     ]
     text = sentence(crashes[0], "accuracy")
     assert (
         "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 1 in a row "
-        "without coming further, 2 are forgiven)" in text
+        "without coming further; forgiven: 1)" in text
     )
     became, why = fates(timeline, state)["t0001"]
     assert became == "failed"

@@ -39,6 +39,7 @@ class Seen:
     config: Config
     status: TrialStatus
     history: tuple[Report, ...]
+    failing: bool = False
 
     @property
     def reports(self) -> int:
@@ -112,7 +113,7 @@ class VirtualAsker:
     ) -> None:
         """A copy of all of it."""
         trials = {
-            one.id: Seen(one.id, one.config, one.status, tuple(one.history))
+            one.id: Seen(one.id, one.config, one.status, tuple(one.history), one.failing)
             for one in view.trials.values()
         }
         self._noted = Noted(replace(view, trials=trials), dict(memory), Order(order))

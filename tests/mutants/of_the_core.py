@@ -13,6 +13,7 @@ NODES = "tests/core/test_several_nodes.py"
 PLACEMENT = "tests/core/test_placement.py"
 INCUMBENT = "tests/core/test_incumbent.py"
 OBSTACLES = "tests/core/test_obstacles.py"
+AGAIN = "tests/core/test_started_again.py"
 
 DECIDING = (
     Mutant(
@@ -161,14 +162,38 @@ DECIDING = (
     ),
     Mutant(
         "a trial that crashes is restarted for ever",
-        "a crash restarts a trial twice",
+        "a crash restarts a trial once",
         "_for_good",
         "trial.in_vain > state.rules.max_crashes",
         "False",
         (f"{RUN}::test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails",),
     ),
     Mutant(
-        "a trial that has come further is given up after three crashes",
+        "what lacks memory alone on its GPU is started again",
+        "a trial that would only crash again is not started again",
+        "again_is_useless",
+        "lacks_memory(trial.tail)",
+        "False",
+        (f"{AGAIN}::test_a_gpu_without_enough_memory_for_it_alone_is_not_tried_again",),
+    ),
+    Mutant(
+        "what lacks memory beside others cannot be trained",
+        "what may be otherwise the next time says nothing of a configuration",
+        "Trial.failing",
+        "self.crashes == 1 and lacked_room(self.tail)",
+        "False",
+        (f"{AGAIN}::test_memory_that_others_had_says_nothing_until_it_is_lacking_again",),
+    ),
+    Mutant(
+        "every trial crashes twice by the same traceback",
+        "a trial that would only crash again is not started again",
+        "again_is_useless",
+        "any(_came_again(other, trial) for other in own)",
+        "False",
+        (f"{AGAIN}::test_a_traceback_that_came_again_in_another_trial_is_not_waited_for",),
+    ),
+    Mutant(
+        "a trial that has come further is given up after two crashes",
         "a trial that comes further between its crashes is not given up",
         "count_crash",
         "1 if came_to != trial.came_to else trial.in_vain + 1",

@@ -490,6 +490,7 @@ self._question = (part() for part in (lambda: question, sent))""",
 
 
 SEER_PLUS = "tests/planner/test_seer_plus.py"
+CHANCE = "tests/planner/test_chance.py"
 SEARCHING = (
     Mutant(
         "a trial that would begin anew is paused",
@@ -514,6 +515,40 @@ SEARCHING = (
         "late <= early",
         "False",
         (f"{SEER_PLUS}::test_who_has_settled_waits_though_nobody_is_better",),
+    ),
+    Mutant(
+        "nothing is learned of what cannot be trained",
+        "a configuration of a kind that has failed is hardly tried",
+        "planner.chance.learned",
+        "not failed or not every_axis",
+        "True",
+        (f"{CHANCE}::test_what_fails_is_left_out_though_half_of_the_space_does",),
+    ),
+    Mutant(
+        "what was never tried counts as what has failed",
+        "a configuration of a kind that was never tried is tried",
+        "planner.chance.Chances._hoped",
+        "mean + HOPE * shared",
+        "mean - HOPE * shared",
+        (f"{CHANCE}::test_what_was_never_tried_is_tried",),
+    ),
+    Mutant(
+        "what has failed once is never tried again",
+        "what stood in the way may be gone",
+        "planner.chance.is_weighed",
+        "1 / ANYWAY",
+        "0",
+        (f"{CHANCE}::test_the_wall_is_tried_now_and_then",),
+    ),
+    Mutant(
+        "whoever has reported can be trained",
+        "who has not come as far as those that failed says little",
+        "planner.chance.evidence_of",
+        "failed or t.reports > came",
+        "True",
+        (
+            f"{CHANCE}::test_only_who_came_further_than_those_that_failed_says_that_it_can_be_trained",
+        ),
     ),
     Mutant(
         "a search ends when there are no more configurations",

@@ -114,7 +114,9 @@ def test_one_in_three_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         bohb,
         "suggest",
-        lambda space, known, mode, seed: asked.append(seed) or source.source._points["t0000"],
+        lambda space, known, mode, seed, chances: (
+            asked.append(seed) or source.source._points["t0000"]
+        ),
     )
     for _ in range(90):
         source.draw()

@@ -27,6 +27,7 @@ class FakeTrial:
     status: str = "live"
     reports: int = 0
     metric: float | None = None
+    failing: bool = False
 
 
 @st.composite

@@ -382,9 +382,11 @@ def _ended(explanation: Explanation) -> dict[str, str]:
     after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
     if explanation.how in ("crashed", "refused"):
         after += " (end number {failures} by its own fault, {in_vain} in a row without coming "
-        after += "further, {most_failures} are forgiven)"
+        after += "further; forgiven: {most_failures})"
     if explanation.then == "failed" and explanation.how != "silent":
         after += "; it has failed"
+        if explanation.how == "crashed" and explanation.in_vain <= explanation.most_failures:
+            after += ", as it would only crash again"
     saved = "saved up to report {kept} of {reports}"
     return {"kept_text": "nothing saved" if explanation.kept is None else saved, "after": after}
 
