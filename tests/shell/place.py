@@ -12,7 +12,6 @@ import contextlib
 import sqlite3
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +146,17 @@ class Agent:
         return max((ack.seen for ack in self.of(Ack)), default=0)
 
 
+class OfAnyName(dict[str, SimpleNamespace]):
+    """Trials, made when they are first asked for."""
+
+    def __init__(self, make: Callable[[str], SimpleNamespace]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> SimpleNamespace:
+        return self.setdefault(name, self._make(name))
+
+
 @dataclass
 class Core:
     """What conversations ask of the daemon: a `seerd.shell.core.Core`."""
@@ -166,10 +176,11 @@ class Core:
             SimpleNamespace(name="0001-000002", reports=3),
         ]
         config = {"lr": 0.1}
-        trial = SimpleNamespace(asked_s=0.25, seed=7, config=config, checkpoints=checkpoints)
+        known = {"asked_s": 0.25, "seed": 7, "config": config, "checkpoints": checkpoints}
+        trials = OfAnyName(lambda name: SimpleNamespace(id=name, **known))
         requests = SimpleNamespace(answered=self.answers)
         plan = SimpleNamespace(question=None)
-        return SimpleNamespace(trials=defaultdict(lambda: trial), requests=requests, plan=plan)
+        return SimpleNamespace(trials=trials, requests=requests, plan=plan)
 
     @property
     def queue(self) -> EventQueue:
