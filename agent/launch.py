@@ -29,8 +29,7 @@ TRAINING_SIDE = (
     *("seerd/__init__.py", "seerd/lightning.py", "seerd/transformers.py", "seerd/training/"),
     *("seerd/agent/__init__.py", "seerd/agent/warm/"),
     *("seerd/agent/folders.py", "seerd/agent/host.py", "seerd/agent/manifest.py"),
-    *("seerd/agent/patterns.py", "seerd/agent/plainfile.py"),
-    *("seerd/agent/progress_marks.py", "seerd/agent/protocol.py"),
+    *("seerd/agent/patterns.py", "seerd/agent/plainfile.py", "seerd/agent/progress_marks.py"),
 )
 """Files of the agent's zip that run in the processes of trials, by the start of their names."""
 LIBRARY = "lib"  # folder, within the agent's own, into which these files are unpacked

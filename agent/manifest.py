@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 from seerd.agent import KEPT, plainfile
-from seerd.agent.protocol import LARGEST, NAME
 
+LARGEST = 1 << 53
+"""Larger integers change in some readers of JSON (RFC 8259, section 6)."""
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+"""Names that may become part of a path."""
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
 """Bytes; S3's limit (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""

@@ -1,11 +1,13 @@
-"""Patterns for the numbers that a script prints. A number is read whole: `{number}` stands for it,
-or a group says where it begins, and sign, exponent and all that belong to it count.
+"""How a script is observed that does not import seerd, with patterns for the numbers it prints.
+A number is read whole: `{number}` stands for it, or a group says where it begins, and sign,
+exponent and all that belong to it count.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass, field
 from typing import Optional
 
 NUMBER_PLACE = "{number}"
@@ -23,6 +25,17 @@ MINUS = "\u2212"
 SAMPLES = ("5", "0.5", "12.3456")
 PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?P<\w+>|\?)?|\)")
 """Parts of a pattern: escapes and sets of characters, which may hold parentheses, and these."""
+
+
+@dataclass(frozen=True)
+class ObservedScript:
+    """How a script that does not import seerd is observed."""
+
+    report: dict[str, str]  # per metric a regular expression whose first group is the value
+    # file or folder that it saves to, relative to its working folder, as a glob; empty: none
+    checkpoint: str = ""
+    # arguments to go on from a checkpoint, whose path takes the place of `{checkpoint}`
+    resume: list[str] = field(default_factory=list)
 
 
 class NumberPattern:

@@ -12,16 +12,13 @@ presigned URLs, so they are never written to a disk; a daemon repeats them on ea
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional, Union, get_args
 
+from seerd.agent.patterns import ObservedScript
+
 VERSION = 11
 MAX_LINE = 1 << 20
-LARGEST = 1 << 53
-"""Larger integers change in some readers of JSON (RFC 8259, section 6)."""
-NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-"""Names that may become part of a path."""
 
 
 class ProtocolError(Exception):
@@ -48,17 +45,6 @@ class Hello(_Message):
     # attempts on this instance ("trial/attempt"); all others are killed before the answer; None:
     # none is killed
     holds: Optional[list[str]] = None
-
-
-@dataclass(frozen=True)
-class ObservedScript:
-    """How a script that does not import seerd is observed."""
-
-    report: dict[str, str]  # per metric a regular expression whose first group is the value
-    # file or folder that it saves to, relative to its working folder, as a glob; empty: none
-    checkpoint: str = ""
-    # arguments to go on from a checkpoint, whose path takes the place of `{checkpoint}`
-    resume: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from seerd.agent.protocol import LARGEST, MAX_LINE, NAME, Checkpointed, Message, ProtocolError
+from seerd.agent.manifest import LARGEST, is_safe
+from seerd.agent.protocol import MAX_LINE, Checkpointed, Message, ProtocolError
 
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("at", "now", "by", "silent", "wall"), (-1e12, 1e12)),
@@ -83,7 +84,7 @@ def _made(cls: Any, body: Any) -> Any:
         value = made.get(name)
         if value is not None and not low <= value <= high:
             raise ProtocolError(f"{cls.__name__}.{name} cannot be {value}")
-    if cls is Checkpointed and not NAME.fullmatch(made["name"]):
+    if cls is Checkpointed and not is_safe(made["name"]):
         raise ProtocolError(f"no checkpoint is called {_shown(made['name'])}")
     return cls(**made)
 

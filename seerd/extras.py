@@ -8,7 +8,6 @@ import json
 import shlex
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,8 @@ IN_A_CLONE = "{} '.[{}]' in a clone of seerd"
 
 def installing(extra: str) -> str:
     """Return the command that adds this extra to seerd, as seerd itself was installed."""
+    from importlib.metadata import PackageNotFoundError, distribution  # slow to import
+
     try:
         installed = distribution("seerd")
     except PackageNotFoundError:  # it is imported from a folder that was never installed

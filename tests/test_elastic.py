@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.testbed.checked_world import World, checked_run
-from seerd.agent.protocol import ObservedScript
+from seerd.agent.patterns import ObservedScript
 from seerd.backends.base import Quote
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError

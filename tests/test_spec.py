@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.agent.protocol import ObservedScript
+from seerd.agent.patterns import ObservedScript
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError

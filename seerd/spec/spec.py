@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, named, places
-from seerd.agent.protocol import ObservedScript
+from seerd.agent.patterns import ObservedScript
 from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import PolicyParams

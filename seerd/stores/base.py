@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from seerd.agent.manifest import CheckpointError, Manifest
-from seerd.agent.protocol import Ask, Download, Grant, Parts
+
+if TYPE_CHECKING:
+    from seerd.agent.protocol import Ask, Download, Grant, Parts
 
 
 @dataclass(frozen=True, slots=True)

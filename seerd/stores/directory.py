@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from seerd.agent.copying import copy_file
-from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number
-from seerd.agent.protocol import NAME, Ask, Grant, Parts
+from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number, is_safe
+from seerd.agent.protocol import Ask, Grant, Parts
 from seerd.errors import StoreError
 from seerd.stores.base import Trouble, stored
 
@@ -129,7 +129,7 @@ def _newer(folder: Path, newest: str) -> list[Manifest]:
     later = (
         stored(path.stem, _manifest(path))
         for path in every
-        if by_number(path.stem) > by_number(newest) and NAME.fullmatch(path.stem)
+        if by_number(path.stem) > by_number(newest) and is_safe(path.stem)
     )
     return [manifest for manifest in later if manifest is not None]
 

@@ -13,7 +13,8 @@ import pytest
 
 from bench.testbed.agents import Rig
 from seerd.agent.arguments import interpreter_words
-from seerd.agent.protocol import ObservedScript, Prepare, Prepared, Refused, Started
+from seerd.agent.patterns import ObservedScript
+from seerd.agent.protocol import Prepare, Prepared, Refused, Started
 from tests.agent.test_agent_warm import wait, warm_processes
 
 SEES = """

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bench.testbed.agents import Client, Rig
+from seerd.agent.patterns import ObservedScript
 from seerd.agent.protocol import (
     Checkpointed,
     Complained,
-    ObservedScript,
     Refused,
     Reported,
     Start,

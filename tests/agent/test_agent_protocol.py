@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seerd.agent.manifest import LARGEST, NAME
 from seerd.agent.protocol import (
     FACTS,
-    LARGEST,
     MAX_LINE,
-    NAME,
     Alive,
     Checkpointed,
     Exited,

@@ -11,6 +11,7 @@ import pytest
 
 from seerd.agent import KEPT
 from seerd.agent.manifest import (
+    LARGEST,
     CheckpointError,
     Comparison,
     Manifest,
@@ -24,7 +25,6 @@ from seerd.agent.manifest import (
     small_file,
     versions_of,
 )
-from seerd.agent.protocol import LARGEST
 
 GOOD: dict[str, Any] = {
     "name": "1",

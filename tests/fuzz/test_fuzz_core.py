@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rich.console import Console, Group
 
 from bench.testbed.checked_world import Behaviour, World
+from seerd.agent.manifest import LARGEST
 from seerd.agent.protocol import (
     FACTS,
-    LARGEST,
     Checkpointed,
     Computed,
     Exited,
