@@ -24,16 +24,17 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn, Self
 
+from tests.agent.agent_forks import LONGEST, Fork, watch
+
 ROOT = Path(__file__).parent.parent
-LONGEST = 1 << 17
 NAME = f"seerd-commands-{os.getpid()}"
 """Of the socket at which a command may ask for another."""
 STARTING = threading.Lock()
 
 
-class Command:
-    """A command; it has what tests use of `subprocess.Popen`, with pipes for text. `merged`: what it
-    prints on stderr comes with the rest. `log`: takes what it prints, and nothing comes.
+class Command(Fork):
+    """A command, with pipes for text. `merged`: what it prints on stderr comes with the rest. `log`:
+    takes what it prints, and nothing comes.
     """
 
     def __init__(
@@ -46,7 +47,6 @@ class Command:
         log: IO[str] | None = None,
     ) -> None:
         self.args = list(args)
-        self.returncode: int | None = None
         pipes = [os.pipe() for _ in range(3)]
         out, err, status = (theirs for _, theirs in pipes)
         request = {"args": self.args, "cwd": str(folder), "env": environment}
@@ -59,8 +59,8 @@ class Command:
             os.close(theirs)
         self.stdout: IO[str]
         self.stderr: IO[str]
-        self.stdout, self.stderr, self._status = (os.fdopen(ours) for ours, _ in pipes)
-        self.pid = int(self._status.readline())
+        self.stdout, self.stderr = (os.fdopen(ours) for ours, _ in pipes[:2])
+        super().__init__(pipes[2][0])
 
     def __enter__(self) -> Self:
         return self
@@ -70,19 +70,6 @@ class Command:
             pipe.close()
         self.wait()
 
-    def __del__(self) -> None:
-        self._status.close()
-
-    def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        return self.wait(0.0)
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for its end, for so long at most."""
-        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
-            self.returncode = int(self._status.readline())
-        return self.returncode
-
     def communicate(self) -> tuple[str, str]:
         """What it prints until it has ended."""
         with ThreadPoolExecutor(1) as beside:
@@ -90,15 +77,6 @@ class Command:
             printed = self.stdout.read(), err.result()
         self.__exit__()
         return printed
-
-    def send_signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Kill it, if it runs."""
-        self.send_signal(signal.SIGKILL)
 
 
 def run_command(
@@ -169,10 +147,7 @@ def _watch(request: dict[str, Any], out: int, err: int, status: int) -> NoReturn
         _begin(request, out, err)
     os.close(out)
     os.close(err)
-    os.write(status, b"%d\n" % child)
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.write(status, b"%d\n" % ended)
-    os._exit(0)
+    watch(child, status)
 
 
 def _begin(request: dict[str, Any], out: int, err: int) -> NoReturn:

@@ -18,18 +18,13 @@ from typing import IO, Any, NoReturn
 LONGEST = 1 << 17
 
 
-class ForkedAgent:
-    """An agent; it has what tests use of `subprocess.Popen`."""
+class Fork:
+    """A process that a server has forked, with what tests use of `subprocess.Popen`. `status`: the pipe
+    that `watch` writes into.
+    """
 
-    def __init__(
-        self, server: socket.socket, options: list[str], env: dict[str, str], errors: IO[bytes]
-    ) -> None:
-        ours, theirs = os.pipe()
-        line = json.dumps({"options": options, "env": env, "cwd": str(Path.cwd())}).encode()
-        assert len(line) < LONGEST
-        socket.send_fds(server, [line], [errors.fileno(), theirs])
-        os.close(theirs)
-        self._status = os.fdopen(ours)
+    def __init__(self, status: int) -> None:
+        self._status = os.fdopen(status)
         self.pid = int(self._status.readline())
         self.returncode: int | None = None
 
@@ -54,6 +49,20 @@ class ForkedAgent:
     def kill(self) -> None:
         """Kill it, if it runs."""
         self.send_signal(signal.SIGKILL)
+
+
+class ForkedAgent(Fork):
+    """An agent."""
+
+    def __init__(
+        self, server: socket.socket, options: list[str], env: dict[str, str], errors: IO[bytes]
+    ) -> None:
+        ours, theirs = os.pipe()
+        line = json.dumps({"options": options, "env": env, "cwd": str(Path.cwd())}).encode()
+        assert len(line) < LONGEST
+        socket.send_fds(server, [line], [errors.fileno(), theirs])
+        os.close(theirs)
+        super().__init__(ours)
 
     def terminate(self) -> None:
         """Ask it to end, if it runs."""
@@ -83,13 +92,13 @@ def serve(control: socket.socket, bundle: str) -> None:
             return
         if os.fork() == 0:
             control.close()
-            _watch(agent, json.loads(line), *descriptors)
+            _begin(agent, json.loads(line), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _watch(agent: Any, request: dict[str, Any], errors: int, status: int) -> NoReturn:
-    """Start one in a fork, and write its id and its exit status."""
+def _begin(agent: Any, request: dict[str, Any], errors: int, status: int) -> NoReturn:
+    """Start an agent in a fork, and watch it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
@@ -102,6 +111,11 @@ def _watch(agent: Any, request: dict[str, Any], errors: int, status: int) -> NoR
         sys.argv += request["options"]
         sys.exit(agent.main())
     os.close(errors)
+    watch(child, status)
+
+
+def watch(child: int, status: int) -> NoReturn:
+    """Write the id of a child of ours into `status`, and, when it has ended, its exit status."""
     os.write(status, b"%d\n" % child)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.write(status, b"%d\n" % ended)
