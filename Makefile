@@ -11,13 +11,15 @@ WHAT = --constraint constraints.txt --editable '.[$(1)]'
 SEEDS ?= 200
 FAULTS ?= 100
 SEED ?= 0
+TOOLS := build/proof-env
+SPLIT ?= dev
 LAUNCHES ?= 200
 SECONDS ?= 300
 KILLS ?= 50
 MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test test-fast test-system check format bench gpu soak fuzz mutants rig guest violence docs site man \
+.PHONY: help setup demo test test-fast test-system check format bench proof gpu soak fuzz mutants rig guest violence docs site man \
 	coverage wheel workflows clean
 
 help:  ## this list
@@ -86,6 +88,14 @@ format: setup  ## bring the code into shape
 
 bench: setup  ## every benchmark; each prints JSON
 	@for file in $(filter-out $(addprefix bench/,account.py cheap_peers.py drawn.py eight.py gpu.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# the other tools' environments, pinned: their versions of numpy are not ours
+$(TOOLS)/%/installed: bench/proof/requirements-%.txt
+	@$(PYTHON) -m venv $(TOOLS)/$* && $(TOOLS)/$*/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+proof: setup $(TOOLS)/tools/installed $(TOOLS)/dyhpo/installed  ## beside other tools on recorded curves, 12 hours at most, goes on where it was: make proof FOLDER=CURVES SPLIT=dev
+	$(BIN)/python -m bench.proof $(FOLDER) --split $(SPLIT) --results build/proof/$(SPLIT).jsonl
 
 gpu: setup  ## what can only be seen where there is a GPU, in ten minutes, as JSON
 	@$(BIN)/python bench/gpu.py

@@ -123,6 +123,7 @@ SLOWER = (
     "tests/shell/test_run_transcripts.py",
     "tests/sim/test_budget_audit.py",
     "tests/sim/test_margin_costs_no_gpu.py",
+    "tests/sim/test_proof.py::TestRuns",
     "tests/sim/test_setting.py",
     "tests/sim/test_study.py",
     "tests/test_api.py::test_a_run_shows_itself",
