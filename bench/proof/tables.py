@@ -184,7 +184,7 @@ def summary(lines: Sequence[Line]) -> dict[str, Any]:
         "ranked_on": len(complete(common)),
         "best_other": best,
         "beside_best_other": rows[best]["beside"],
-        "worse_than_best_other": {"margin": MARGIN, "tests": surely_worse(methods)},
+        "worse_than_best_other": {"margin": MARGIN, "tests": surely_worse(common)},
         "methods": rows,
     }
 
@@ -192,6 +192,7 @@ def summary(lines: Sequence[Line]) -> dict[str, Any]:
 def row(found: Mapping[Place, Line], mine: Mapping[Place, Line]) -> dict[str, Any]:
     """Return the figures of one method."""
     regrets = {place: line["regret"] for place, line in found.items()}
+    cells = [cell for cell in CELLS if any(place[2] == cell for place in found)]
     return {
         "runs": len(found),
         "regret": drawn(regrets, lambda means: means[..., 0]),
@@ -201,17 +202,24 @@ def row(found: Mapping[Place, Line], mine: Mapping[Place, Line]) -> dict[str, An
         },
         "cells": {
             cell: round(float(mean({p: r for p, r in regrets.items() if p[2] == cell})), 4)
-            for cell in CELLS
-            if any(place[2] == cell for place in regrets)
+            for cell in cells
         },
-        "trace": [
-            round(float(value), 4)
-            for value in mean({place: line["trace"] for place, line in found.items()})
-        ],
+        "trace": trace(found),
+        "traces": {
+            cell: trace({place: line for place, line in found.items() if place[2] == cell})
+            for cell in cells
+        },
+        "codes": sorted({line["code"] for line in found.values()}),  # more than one: play it again
         "used": round(float(np.mean([line.get("used", 0.0) for line in found.values()])), 3),
         "decision_ms": round(float(np.mean([line["decision_ms"] for line in found.values()])), 2),
         "cpu_s": round(float(np.mean([line["cpu_s"] for line in found.values()])), 2),
     }
+
+
+def trace(found: Mapping[Place, Line]) -> list[float]:
+    """Return the regret of the best report so far at `POINTS` moments."""
+    values = mean({place: line["trace"] for place, line in found.items()})
+    return [round(float(value), 4) for value in values]
 
 
 def section(told: dict[str, Any], seeds: Mapping[str, int]) -> str:

@@ -192,6 +192,7 @@ def line(method: str, regret: float, family: str = "a", task: str = "1", seed: i
         "cell": next(iter(CELLS)),
         "method": method,
         "seed": seed,
+        "code": "0",
         "regret": regret,
         "trace": [regret] * 20,
         "decision_ms": 1.0,
