@@ -111,6 +111,8 @@ class LocalAttempt:
                 await self._observer.begin(partial(spawned, argv, plan.env, folder, plan.log))
         except OSError:
             await self._kill()  # also a process that was started before that was raised
+            if self._process is not None:
+                await self._process.wait()
             raise
 
     async def follow(self) -> None:

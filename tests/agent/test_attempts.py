@@ -686,6 +686,8 @@ def test_a_script_that_cannot_be_observed_is_not_left_running(stage: Stage) -> N
     plan = stage.plan("echo $$ >part; mv part up; sleep 60", observer=["/nowhere/observer"])
     with pytest.raises(FileNotFoundError):
         stage.plays(plan)
+    assert stage.attempt._process is not None
+    assert stage.attempt._process.returncode == -9, "its end was waited for"
     assert host.marked_with(f"{RUN}/t1/2") == set()
 
 
