@@ -132,6 +132,7 @@ class WatchedDoor(Remote):
                 launch.port = wall()
         connection = await super().open(machine)
         launch.login = launch.login or wall()
+        launch.port = launch.port or launch.login  # the first connection may have come too early
         return connection
 
     async def run(self, instance: str, command: str, program: str = "", for_s: float = 60.0) -> str:
