@@ -113,8 +113,8 @@ def learned(
     problem: Problem, evidence: Iterable[Evidence], kernel: Kernel | None = None
 ) -> Chances | None:
     """Learn from trials; None: none has failed. `kernel`: the one that was fitted last."""
-    told = list(evidence)
-    failed, ran = ([e for e in told if e.failed is kind][-MOST:] for kind in (True, False))
+    pieces = list(evidence)
+    failed, ran = ([e for e in pieces if e.failed is kind][-MOST:] for kind in (True, False))
     every_axis, used = axes(problem), [*failed, *ran]
     if not failed or not every_axis:
         return None
@@ -129,8 +129,8 @@ def learned(
         model = replace(model, unsure=np.array([0.0 if e.sure else UNSURE for e in used]))
         if kernel is None or len(kernel.scales) != len(every_axis):
             kernel = Kernel(0, [USUAL] * len(every_axis))
-        if not 0 < kernel.results <= len(told) < AGAIN * kernel.results + 2:
-            kernel = msgspec.structs.replace(model.fitted(kernel), results=len(told))
+        if not 0 < kernel.results <= len(pieces) < AGAIN * kernel.results + 2:
+            kernel = msgspec.structs.replace(model.fitted(kernel), results=len(pieces))
     return Chances(problem, model, kernel)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from seerd.core.events import TrialComplained, TrialExited, TrialStarted
+from seerd.core.last_words import memory_lacked
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, Complaint, State, Trial
 from seerd.core.verdicts import Slow
@@ -181,6 +182,7 @@ def count_crash(state: State, trial: Trial) -> None:
     """Count the end of an attempt as a crash, for `settle` to judge."""
     trial.crashes, trial.fault = trial.crashes + 1, "crashed"
     trial.crashed_s.append(state.now)
+    trial.crowded = memory_lacked(trial.tail) == "beside"
     saved = trial.checkpoints[0].reports if trial.checkpoints else 0
     came_to = max(trial.reports, trial.came_to[0]), max(saved, trial.came_to[1])
     trial.in_vain = 1 if came_to != trial.came_to else trial.in_vain + 1

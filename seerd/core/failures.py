@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from seerd.core.last_words import error_line, error_place, is_certain, lacks_memory
+from seerd.core.last_words import error_line, error_place, is_certain, memory_lacked
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.placement import Assignment
 from seerd.core.provisioning import doubling_s
@@ -109,7 +109,7 @@ def again_is_useless(state: State, trial: Trial) -> bool:
         return not any(other.history or other.held for other in own)
     if trial.history:
         return False
-    return lacks_memory(trial.tail) or any(_came_again(other, trial) for other in own)
+    return memory_lacked(trial.tail) == "alone" or any(_came_again(other, trial) for other in own)
 
 
 def _came_again(other: Trial, trial: Trial) -> bool:

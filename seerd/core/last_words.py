@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from seerd.core.events import Obstacle
 
@@ -74,16 +75,14 @@ def is_certain(tail: Sequence[str]) -> bool:
     return CERTAIN.search(error_line(tail)) is not None
 
 
-def lacks_memory(tail: Sequence[str]) -> bool:
-    """Return whether the GPU had too little memory, as far as is known with nobody else on it."""
+def memory_lacked(tail: Sequence[str]) -> Literal["alone", "beside"] | None:
+    """Return whether the GPU had too little memory: beside other processes on it, or, as far as is
+    known, with nobody else there.
+    """
     line = error_line(tail)
-    return OUT_OF_MEMORY.search(line) is not None and NEIGHBOUR.search(line) is None
-
-
-def lacked_room(tail: Sequence[str]) -> bool:
-    """Return whether the GPU had too little memory beside other processes on it."""
-    line = error_line(tail)
-    return OUT_OF_MEMORY.search(line) is not None and NEIGHBOUR.search(line) is not None
+    if OUT_OF_MEMORY.search(line) is None:
+        return None
+    return "alone" if NEIGHBOUR.search(line) is None else "beside"
 
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seerd.core.events import TrialReported
-from seerd.core.last_words import lacked_room, lacks_memory
+from seerd.core.last_words import memory_lacked
 from seerd.core.lifecycle import TrialPhase
 from tests.core.test_alike import crash, run_of
 from tests.core.test_answers import Run
@@ -127,8 +127,7 @@ def test_another_failure_is_tried_again(tail: tuple[str, ...]) -> None:
     ],
 )
 def test_what_gpus_say_that_have_too_little_memory(line: str) -> None:
-    assert lacks_memory((*FRAMES, line))
-    assert not lacked_room((*FRAMES, line))
+    assert memory_lacked((*FRAMES, line)) == "alone"
 
 
 @pytest.mark.parametrize(
@@ -141,4 +140,4 @@ def test_what_gpus_say_that_have_too_little_memory(line: str) -> None:
     ],
 )
 def test_other_errors_may_be_chance(line: str) -> None:
-    assert not lacks_memory((*FRAMES, line))
+    assert memory_lacked((*FRAMES, line)) is None
