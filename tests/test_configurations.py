@@ -19,14 +19,16 @@ from seerd.commands.on_end import in_a_line
 from seerd.core.codec import decode_event
 from seerd.core.commands import Finish
 from seerd.core.events import RunFacts, TrialComplained, TrialReported, TrialTraining
+from seerd.core.jobs import target_reached
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import incumbent
 from seerd.core.results import best_configuration, result_of
 from seerd.core.state import State
 from seerd.errors import NoModelError
 from seerd.planner.model import MetricConstraint
 from seerd.telling import run_json
 from seerd.telling.complaints import complaint_text, notes_of
-from seerd.telling.diagnosis import complaints
+from seerd.telling.diagnosis import complaints, diagnose
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.live.board import Recent, board_of
 from seerd.telling.live.frame import frame
@@ -109,6 +111,39 @@ def test_a_checkpoint_that_came_is_a_promise_also_if_it_cannot_be_read() -> None
     save(run, "a", 1, 0.5)
     run.state.result.unreadable.add("a/000001")
     assert result_of(over(run)) is None
+
+
+def test_checkpoints_with_nothing_in_them_are_no_model() -> None:
+    run = reported(0.5, 0.9)
+    complain(run, "untracked")
+    save(run, "a", 1, 0.5)
+    assert incumbent(run.state) is None
+    read = run.read().jobs[""]
+    assert (read.empty, read.saved, read.promised) == (True, True, False), "the journal has it"
+    state = over(run)
+    assert result_of(state) == "configuration"
+    no_model = diagnose(state)
+    assert no_model.cause == "no-checkpoint"
+    assert "their checkpoints hold no model, since nothing was given to trial.track(" in no_model.text
+    assert complaints(state) == []
+    state.jobs[""].promised = True
+    assert result_of(state) == "model", "an attempt had something to save"
+
+
+def test_in_journals_of_earlier_versions_they_were_handed_back() -> None:
+    run = reported(0.5, promises=False)
+    complain(run, "untracked")
+    save(run, "a", 1, 0.5)
+    assert incumbent(run.state) is not None
+    assert result_of(over(run)) == "model"
+
+
+def test_a_target_is_reached_by_a_report_where_checkpoints_hold_nothing() -> None:
+    run = reported(0.5, 0.9)
+    run.state.facts = replace(run.state.facts, target=0.8)
+    assert target_reached(run.state, "") is None, "a model may still come"
+    complain(run, "untracked")
+    assert target_reached(run.state, "") is not None
 
 
 def test_a_script_that_always_crashes_has_no_result() -> None:

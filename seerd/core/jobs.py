@@ -10,7 +10,7 @@ from statistics import fmean
 from seerd.core.events import Objective
 from seerd.core.failures import running
 from seerd.core.limits import affordable_for_job, job_ends, least_s, release_s
-from seerd.core.metrics import good_enough, incumbent, mean_name, metric_name
+from seerd.core.metrics import good_enough, incumbent, mean_name, metric_name, saves_no_model
 from seerd.core.state import State
 from seerd.core.verdicts import JobOver, OverCause
 from seerd.planner.model import PlannedJob
@@ -40,7 +40,8 @@ def target_reached(state: State, job: str) -> str | None:
     if best is not None and good_enough(goal, best.metric):
         name, reports = metric_name(state, best), best.checkpoint.reports
         return _reached(goal, best.trial, name, best.metric, reports)
-    for trial in () if state.facts.problem_of(job).saves else state.trials.values():
+    saves = state.facts.problem_of(job).saves and not saves_no_model(state, job)
+    for trial in () if saves else state.trials.values():
         last = [report.metric for report in trial.history[-goal.averages(len(trial.history)) :]]
         finite = [metric for metric in last if metric is not None]
         metric = fmean(finite) if finite and len(finite) == len(last) else None

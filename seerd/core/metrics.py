@@ -90,9 +90,19 @@ def violations_of(state: State, trial: Trial) -> list[str]:
     return [str(constraint) for constraint in violated_by(metrics, state.facts.goal_of(trial.id))]
 
 
+def saves_no_model(state: State, job: str) -> bool:
+    """Return whether what the job's script saves is no model: nothing is in its checkpoints, and
+    nothing was to be. Journals of versions that handed these back are read as they were.
+    """
+    kept, is_named = state.jobs[job], bool(state.facts.goals[job].saves_to)
+    return state.facts.promises and kept.empty and not (kept.promised or is_named)
+
+
 def incumbent(state: State, job: str | None = None) -> Incumbent | None:
     """Return the best readable confirmed model of a job (None: the first job), or None."""
     name = next(iter(state.jobs)) if job is None else job
+    if saves_no_model(state, name):
+        return None
     sign = sign_of(state.facts.goals[name])
     best: tuple[tuple[float, bool, int], Incumbent] | None = None
     for trial in state.trials_of(name):

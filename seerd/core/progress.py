@@ -54,7 +54,7 @@ def reported(event: events.TrialReported, state: State) -> None:
         job.block, job.extra, agenda.stirred = None, None, True
     trial.blocked_s.clear()
     if state.facts.goal_of(trial.id).target is not None:
-        agenda.stirred |= not state.facts.problem_of(job_of(trial.id)).saves
+        agenda.stirred |= job.empty or not state.facts.problem_of(job_of(trial.id)).saves
     _took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None
@@ -119,7 +119,7 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     newer = sum(kept.name > new.name for kept in trial.checkpoints)
     trial.checkpoints = (*trial.checkpoints[:newer], new, *trial.checkpoints[newer:])
     state.agenda.saved.append(trial.id)
-    state.jobs[job_of(trial.id)].promised = True
+    state.jobs[job_of(trial.id)].saved = True
     # A checkpoint that is reported after a model was handed back may be a better one.
     state.agenda.stirred = (
         state.agenda.stirred

@@ -174,6 +174,8 @@ def _(event: events.TrialComplained, state: State) -> None:
         return
     if event.trial in state.trials and event.what in ("promised", "not-stored"):
         state.jobs[job_of(event.trial)].promised = True
+    if event.trial in state.trials and event.what == "untracked":
+        state.jobs[job_of(event.trial)].empty = True
     if event.what == "promised":
         return
     if event.trial in state.trials and event.what not in state.signs.complaints:

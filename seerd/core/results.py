@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from seerd.core.failures import has_failed, tried
-from seerd.core.metrics import best_report, chosen
+from seerd.core.metrics import best_report, chosen, saves_no_model
 from seerd.core.state import State, Trial
 from seerd.planner.model import Report
 
@@ -39,8 +39,10 @@ def is_promised(state: State, job: str) -> bool:
     """Return whether the job's script was to save checkpoints. Journals in which agents do not
     report that: whether a trial has called `running()`, where checkpoints are saved.
     """
-    goal = state.facts.goals[job]
-    if goal.saves_to or state.jobs[job].promised:
+    goal, kept = state.facts.goals[job], state.jobs[job]
+    if goal.saves_to or kept.promised:
         return True
+    if kept.saved:
+        return not saves_no_model(state, job)
     is_reported = state.facts.promises or bool(goal.patterns)
     return not is_reported and any(trial.trained for trial in state.trials_of(job))

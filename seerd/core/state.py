@@ -21,7 +21,6 @@ from seerd.core.events import (
     RunFacts,
     TrialStalled,
 )
-from seerd.core.last_words import lacked_room
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.placement import Assignment, Slots
@@ -101,6 +100,7 @@ class Trial:
     losses: int = 0  # how many of its attempts ended by a machine's fault
     stopped: StopCause | None = None  # why its newest attempt was asked to end; None: it was not
     fault: Literal["crashed", "blocked", "lost"] | None = None  # that ended its last attempt
+    crowded: bool = False  # True: its last crash was a lack of GPU memory beside other processes
     out: bool = False  # True: eliminated; an attempt that still runs ends without a checkpoint
     judged: Compared | None = None  # how it stood when last compared, while that decides about it
     why: str = ""  # text for display: why its last attempt failed, or why it was eliminated
@@ -127,7 +127,7 @@ class Trial:
     @property
     def failing(self) -> bool:
         """Whether its attempts end by its own fault, and it has not come further since the last."""
-        if self.fault == "lost" or (self.crashes == 1 and lacked_room(self.tail)):
+        if self.fault == "lost" or (self.crashes == 1 and self.crowded):
             return False
         again = self.in_vain > 0 and self.reports <= self.came_to[0]
         return again or self.phase is TrialPhase.FAILED
@@ -263,7 +263,9 @@ class JobState:
     over: verdicts.OverCause | None = None  # why it gets nothing any more, None while it does
     detail: str = ""  # `over` in words, if there is more to say; else empty
     finite: bool = False  # True: a report had a finite metric
-    promised: bool = False  # True: an attempt was to save checkpoints, or has saved one
+    promised: bool = False  # True: an attempt was to save checkpoints
+    saved: bool = False  # True: an attempt has saved a checkpoint
+    empty: bool = False  # True: an attempt has saved one with nothing in it
     block: verdicts.Blocked | None = None  # what is in the way of its attempts
     blocked_s: float = 0.0  # since when it is in the way, in seconds since the run began
     extra: str | None = None  # trial that was started beyond the limit of `block`

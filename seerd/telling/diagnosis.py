@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from seerd.core.failures import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.metrics import incumbent, value_of
+from seerd.core.metrics import incumbent, saves_no_model, value_of
 from seerd.core.provisioning import refused
 from seerd.core.state import GOES_ON, State, Trial
 from seerd.telling.complaints import complaints_of, hint
@@ -128,7 +128,8 @@ def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
             f"no report met {' and '.join(parts)}; loosen metric.constraint, or bound in [space] "
             "what it depends on"
         )
-    if not any(trial.checkpoints for trial in state.trials.values()):
+    first = next(iter(state.jobs))
+    if not any(trial.checkpoints for trial in state.trials.values()) or saves_no_model(state, first):
         return "no-checkpoint", f"trials reported, and {_no_checkpoint(state)}"
     return "unknown", "no checkpoint with a finite metric could be handed back"
 
@@ -136,6 +137,11 @@ def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
 def _no_checkpoint(state: State) -> str:
     if (why := complaints_of(state).get("not-stored")) is not None:
         return why
+    if saves_no_model(state, next(iter(state.jobs))):
+        return (
+            "their checkpoints hold no model, since nothing was given to trial.track(model=..., "
+            f"optimizer=...) before `while trial.running():` ({SIDE})"
+        )
     if state.facts.patterns and not state.facts.saves_to:
         return (
             "nothing that they save is kept, since the spec has no train.checkpoint: the path that "

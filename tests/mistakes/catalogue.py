@@ -290,7 +290,7 @@ CRASHES = (
         "import seerd, time\ntrial = seerd.trial()\nif trial.config['lr'] > 0.05:\n"
         "    raise ValueError('lr is too large')\n"
         "while trial.running():\n    time.sleep(0.3)\n    trial.report(accuracy=0.5)\n",
-        ("failed: ended with exit status 1", "ValueError: lr is too large", "take the model with"),
+        ("failed: ended with exit status 1", "lr is too large", "take the configuration with"),
         code=0,
         policy=by_reports(3),
     ),
@@ -423,7 +423,7 @@ CHECKPOINTS = (
         "not-tracked",
         "Nothing is given to trial.track()",
         LOOP + "    trial.report(accuracy=0.5)\n",
-        ("hold no model, since nothing was given to trial.track(", "take the model with"),
+        ("hold no model, since nothing was given to trial.track(", "take the configuration with"),
         code=0,
         policy=by_reports(3),
     ),
