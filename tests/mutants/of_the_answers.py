@@ -7,10 +7,12 @@ from tests.mutants.mutant import Mutant
 ALIKE = "tests/core/test_alike.py"
 METRICS = "tests/core/test_metrics.py"
 OUTPUT = "tests/agent/test_agent_trial_output.py"
+RESULTS = "tests/test_configurations.py"
 MADE = "tests/mistakes/test_mistakes.py"
 AT_ONCE = "a run whose trials all fail alike ends at once, and no other one does"
 BEST = "a model that violates a constraint is never the best"
 TOLD = "what is wrong is said where it was seen"
+NO_MODEL = "a run that lost its promised model has failed, and one that promised none has not"
 
 ANSWERING = (
     Mutant(
@@ -94,6 +96,38 @@ ANSWERING = (
         'self._complain("output", error, f"line {self._line} of its out.jsonl ({text}): ")',
         "",
         (OUTPUT,),
+    ),
+    Mutant(
+        "a script that saves no model by design has failed",
+        NO_MODEL,
+        "is_promised",
+        "not is_reported and any(trial.trained for trial in state.trials_of(job))",
+        "True",
+        (RESULTS,),
+    ),
+    Mutant(
+        "a model that was promised and never came is not missed",
+        NO_MODEL,
+        "is_promised",
+        "goal.saves_to or kept.promised",
+        "goal.saves_to",
+        (RESULTS,),
+    ),
+    Mutant(
+        "a checkpoint with nothing in it is handed back as a model",
+        NO_MODEL,
+        "saves_no_model",
+        "kept.empty",
+        "False",
+        (RESULTS,),
+    ),
+    Mutant(
+        "one checkpoint with nothing in it hides the models of a job",
+        NO_MODEL,
+        "saves_no_model",
+        "kept.promised or is_named",
+        "False",
+        (RESULTS,),
     ),
     Mutant(
         "the disk is said to fill up only when it is full",
