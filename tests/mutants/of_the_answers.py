@@ -12,7 +12,7 @@ MADE = "tests/mistakes/test_mistakes.py"
 AT_ONCE = "a run whose trials all fail alike ends at once, and no other one does"
 BEST = "a model that violates a constraint is never the best"
 TOLD = "what is wrong is said where it was seen"
-NO_MODEL = "a run that lost its promised model has failed, and one that promised none has not"
+NO_MODEL = "a run fails if a promised model is missing, and only then"
 
 ANSWERING = (
     Mutant(
