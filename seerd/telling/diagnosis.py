@@ -128,8 +128,8 @@ def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
             f"no report met {' and '.join(parts)}; loosen metric.constraint, or bound in [space] "
             "what it depends on"
         )
-    first = next(iter(state.jobs))
-    if not any(trial.checkpoints for trial in state.trials.values()) or saves_no_model(state, first):
+    has_saved = any(trial.checkpoints for trial in state.trials.values())
+    if not has_saved or saves_no_model(state, next(iter(state.jobs))):
         return "no-checkpoint", f"trials reported, and {_no_checkpoint(state)}"
     return "unknown", "no checkpoint with a finite metric could be handed back"
 
