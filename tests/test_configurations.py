@@ -124,7 +124,9 @@ def test_checkpoints_with_nothing_in_them_are_no_model() -> None:
     assert result_of(state) == "configuration"
     no_model = diagnose(state)
     assert no_model.cause == "no-checkpoint"
-    assert "their checkpoints hold no model, since nothing was given to trial.track(" in no_model.text
+    assert (
+        "their checkpoints hold no model, since nothing was given to trial.track(" in no_model.text
+    )
     assert complaints(state) == []
     state.jobs[""].promised = True
     assert result_of(state) == "model", "an attempt had something to save"
