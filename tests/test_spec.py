@@ -19,6 +19,7 @@ from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Mode
 from seerd.planner.space import Condition, Parameter, Space
+from seerd.planning.facts import job_facts
 from seerd.spec.doubts import direction_doubts
 from seerd.spec.experiment import of_one, require_limits
 from seerd.spec.spec import Spec, load_spec
@@ -197,6 +198,32 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
         ('mode = "max"', 'mode = "max", constraint = "a < b"', "metric.constraint", "a number"),
         ('mode = "max"', 'mode = "max", constraint = "a = 2"', "metric.constraint", "<, <=, > or"),
         ('mode = "max"', 'mode = "max", constraint = 20', "metric.constraint", "latency_ms < 20"),
+        ('mode = "max"', 'mode = "max", objectives = "x"', "metric.objectives", "latency_ms = "),
+        (
+            'mode = "max"',
+            'mode = "max", objectives = {}',
+            "metric.objectives",
+            "a table of metrics",
+        ),
+        (
+            'mode = "max"',
+            'mode = "max", objectives = { a = "up" }',
+            "metric.objectives",
+            "max, min",
+        ),
+        (
+            'mode = "max"',
+            'mode = "max", objectives = { "" = "min" }',
+            "metric.objectives",
+            "a text",
+        ),
+        ('mode = "max"', 'mode = "max", objectives.a.b = "min"', "metric.objectives", '"a.b"'),
+        (
+            'mode = "max"',
+            'mode = "max", objectives = { accuracy = "min" }',
+            "metric.objectives",
+            "it decides already",
+        ),
         ('script = "train.py"', "", "train.script", "is missing"),
         ('"cifar10-resnet18"', '"a/b"', "name", "letters"),
         ("eta = 4", 'name = "sear"', "policy.name", "did you mean seer?"),
@@ -361,6 +388,18 @@ def test_constraints_on_other_metrics_are_one_or_several(folder: Path) -> None:
     assert load(folder, GOOD).goal.constraints == ()
     assert constraints('"latency_ms < 20"') == ["latency_ms < 20"]
     assert constraints('["val/f1>=0.5", "size_mb <= 1e3"]') == ["val/f1 >= 0.5", "size_mb <= 1000"]
+
+
+def test_objectives_are_other_metrics_with_their_modes(folder: Path) -> None:
+    def objectives(*override: str) -> dict[str, str]:
+        spec = load(folder, GOOD, override)  # type: ignore[arg-type]
+        return dict(job_facts(spec).objectives)
+
+    assert objectives("metric.constraint", '"size_mb < 9"') == {}, "a constraint makes no objective"
+    assert objectives("metric.objectives.latency_ms", "min") == {"latency_ms": "min"}
+    both = {"latency_ms": "min", "val/f1": "max"}
+    assert objectives("metric.objectives", '{ latency_ms = "min", "val/f1" = "max" }') == both
+    assert objectives("metric", {"name": "a", "mode": "min", "objectives": both}) == both  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -535,8 +574,10 @@ def test_a_script_that_does_not_import_seerd(folder: Path) -> None:
     )
     assert load(folder, GOOD).train.observed is None
     constrained = OBSERVED.replace('mode = "max"', 'mode = "max", constraint = "latency < 3"', 1)
-    with pytest.raises(SpecError, match="no pattern for 'latency', so nothing would report it"):
-        load(folder, constrained)
+    aimed = OBSERVED.replace('mode = "max"', 'mode = "max", objectives = { latency = "min" }', 1)
+    for spec in (constrained, aimed):
+        with pytest.raises(SpecError, match="no pattern for 'latency', so nothing would report it"):
+            load(folder, spec)
     table = 'report = { accuracy = "acc (.*)", loss = "loss (.*)" }'
     each = load(folder, OBSERVED.replace("report = 'acc(?:uracy)?[=: ]+([0-9.]+)'", table))
     assert each.train.observed is not None

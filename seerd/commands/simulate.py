@@ -172,7 +172,7 @@ def curves_of(asked: SimulateOptions, spec: Spec | None, profile: Profile) -> tu
 
 def simulated_goal(spec: Spec, curves: Curves) -> Goal:
     """Return the spec's goal as far as curves of one metric can show it."""
-    return msgspec.structs.replace(spec.goal, mode=curves.mode, constraints=())
+    return msgspec.structs.replace(spec.goal, mode=curves.mode, constraints=(), objectives={})
 
 
 def limits_of(

@@ -47,6 +47,7 @@ class Goal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: float | None = None  # a confirmed checkpoint with such a metric is enough; None: none
     smooth: int = 1  # a checkpoint's metric is the mean of at most so many last reports
     constraints: tuple[MetricConstraint, ...] = ()  # what must hold of the best model's metrics
+    objectives: dict[str, Mode] = {}  # other metrics by which the front is made -> their modes
 
     def averages(self, reports: int) -> int:
         """Return of how many of so many reports a checkpoint's metric is the mean."""

@@ -16,6 +16,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.as_json import fates, finite_values, is_handed_back
 from seerd.telling.explanation.explanations import held_gpu_s
 from seerd.telling.explanation.timeline import RunHistory
+from seerd.telling.front import on_front
 from seerd.telling.harmless import printable, scalar
 from seerd.telling.outcomes import outcomes, parameter_names, why_text
 
@@ -42,12 +43,13 @@ def trials(run: RunHistory) -> Rows:
     """Return a row for each trial, in the order in which they were made."""
     state, timeline, ended = run.state, run.timeline, outcomes(run.state)
     became, attempts = fates(timeline, state), timeline.attempts.by_trial()
-    parameters, shared = parameter_names(state), bool(state.facts.jobs)
+    parameters, shared, front = parameter_names(state), bool(state.facts.jobs), on_front(state)
     own = list(dict.fromkeys(goal.metric for goal in state.facts.goals.values()))
     others = [name for name in names_of(state) if name not in own]
     names = [
         *("trial", *["job"] * shared, "outcome", "outcome_why", "state", "why", "handed_back"),
         *("reports", "attempts", "started_s", "ended_s", "gpu_s", "usd"),
+        *["front"] * bool(front),
         *(f"config.{name}" for name in parameters),
         *(f"{which}.{name}" for name in own for which in ("last", "best", "saved")),
         *(f"{which}.{name}" for name in others for which in ("last", "lowest", "highest")),
@@ -64,7 +66,7 @@ def trials(run: RunHistory) -> Rows:
         ]
         row += [*became[trial.id], is_handed_back(state, trial), trial.reports, len(mine)]
         row += [mine[0].started.at_s, mine[-1].ended_s] if mine else [None, None]
-        row += [gpu_s, _usd(state, gpu_s)]
+        row += [gpu_s, _usd(state, gpu_s), *[front.get(trial.id)] * bool(front)]
         row += [scalar(trial.config.get(name)) for name in parameters]
         for name in own:
             best = (best_value(state, trial), best_saved(state, trial))

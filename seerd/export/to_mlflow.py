@@ -102,6 +102,7 @@ class ToMlflow(Tracker):
             }
         # What was logged with the same value before is left as it is.
         params, tags = _params(trial.config), {"seerd.state": trial.state, "seerd.why": trial.why}
+        tags |= {} if trial.front is None else {"seerd.front": str(trial.front).lower()}
         self._client.log_batch(id_, params=params, tags=_tags(tags))
         last = dict(self._last[trial.name])
         metrics = (

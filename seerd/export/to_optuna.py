@@ -14,6 +14,7 @@ from seerd.export.tracked import Became, Tracked, Tracker, values_of
 from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.timeline import RunHistory
+from seerd.telling.front import front_of
 from seerd.telling.harmless import scalar
 
 TRIAL = "seerd:trial"
@@ -82,6 +83,8 @@ class ToOptuna(Tracker):
         """Write how the run stands, and whose model is the result."""
         for job, study in self._studies.items():
             published = run.state.result.of_jobs.get(job)
+            if front := [point.trial.id for point in front_of(run.state, job)]:
+                study.set_user_attr("seerd:front", front)
             study.set_user_attr("seerd:status", run.state.end.status or "running")
             study.set_user_attr("seerd:handed_back", published.incumbent.trial if published else "")
 

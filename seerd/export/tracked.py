@@ -12,6 +12,7 @@ from seerd.core.state import State
 from seerd.planner.space import Config
 from seerd.telling.explanation.as_json import fates
 from seerd.telling.explanation.timeline import RunHistory
+from seerd.telling.front import on_front
 from seerd.telling.outcomes import outcomes
 
 Became = Literal["live", "complete", "pruned", "failed"]
@@ -36,6 +37,7 @@ class Tracked:
     state: str  # what became of it, in one word
     why: str  # why, in one sentence
     became: Became  # the same, as trackers tell it apart
+    front: bool | None  # whether it is on its job's front; None: the job has no objectives
     started: float  # when it was first ordered
     ended: float | None  # when its last attempt was gone; None: it is not
     best: float | None  # its best metric; None: none was finite
@@ -53,7 +55,7 @@ class Tracker:
         """Add what is not there yet."""
         self.open(run)
         for trial in tracked(run):
-            progress = trial.reports, trial.state, trial.became
+            progress = trial.front, trial.reports, trial.state, trial.became
             if self._brought.get(trial.name) != progress:
                 self.add(trial, run)
                 self._brought[trial.name] = progress
@@ -80,7 +82,7 @@ class Tracker:
 def tracked(run: RunHistory) -> list[Tracked]:
     """Return the trials that were ever started, in the order in which they were made."""
     state = run.state
-    words, whys = outcomes(state), fates(run.timeline, state)
+    words, whys, front = outcomes(state), fates(run.timeline, state), on_front(state)
     trials = []
     for name, attempts in run.timeline.attempts.by_trial().items():
         trial, ended_s = state.trials[name], attempts[-1].ended_s
@@ -92,7 +94,7 @@ def tracked(run: RunHistory) -> list[Tracked]:
             kind = "pruned"
         elif trial.phase is not TrialPhase.FINISHED and not is_over(state):
             kind = "live"
-        became = (words[name].word, whys[name][1], kind)
+        became = (words[name].word, whys[name][1], kind, front.get(name))
         started = run.began + attempts[0].started.at_s
         ended = None if ended_s is None else run.began + ended_s
         trials.append(Tracked(name, trial.config, *became, started, ended, best, trial.reports))

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "target": v.number,
         "smooth": v.whole(1),
         "constraint": v.metric_constraints,
+        "objectives": v.objectives,
     },
     "train": {
         "script": v.text,

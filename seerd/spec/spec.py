@@ -184,6 +184,8 @@ def _build(values: dict[str, Any], space: Space, reader: Reader) -> Spec:
         for key in SECTIONS["metric"]
         if (name := f"metric.{key}") in values
     }
+    if goal.get("metric") in goal.get("objectives", ()):
+        reader.wrong("metric.objectives", goal["metric"], "it decides already: leave it out here")
     return Spec(
         name=get("name")
         or v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run"),
@@ -342,12 +344,11 @@ def _observed(get: Get, names: Sequence[str], reader: Reader) -> ObservedScript 
     if metric and metric not in patterns:
         near = difflib.get_close_matches(metric, patterns, 1, 0.5)
         wrong("train.report", None, f"has no pattern for the spec's metric {metric!r}", *near)
-    for constraint in get("metric.constraint", ()):
-        if constraint.metric not in patterns:
-            why = (
-                f"train.report has no pattern for {constraint.metric!r}, so nothing would report it"
-            )
-            wrong("metric.constraint", str(constraint), why)
+    bounded = [constraint.metric for constraint in get("metric.constraint", ())]
+    for name in dict.fromkeys([*bounded, *get("metric.objectives", ())]):
+        if name not in patterns:
+            why = f"train.report has no pattern for {name!r}, so nothing would report it"
+            wrong(f"metric.{'constraint' if name in bounded else 'objectives'}", name, why)
     return ObservedScript(patterns, checkpoint or "", list(resume or ()))
 
 

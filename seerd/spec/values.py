@@ -169,6 +169,14 @@ def _metric_constraint(value: Any) -> MetricConstraint:
     return MetricConstraint(match[1], match[2], limit)  # type: ignore[arg-type]
 
 
+def objectives(value: Any) -> dict[str, str]:
+    """Take the modes of metrics: `{ latency_ms = "min" }`."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError('a table of metrics is needed, for example { latency_ms = "min" }')
+    _check_quoted(value)
+    return {printed_name(metric): one_of("max", "min")(mode) for metric, mode in value.items()}
+
+
 def reports(value: Any) -> dict[str, str]:
     """Take a pattern, for the spec's metric (the name is empty), or patterns by metric."""
     patterns = {"": value} if isinstance(value, str) else value

@@ -26,6 +26,7 @@ from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import diagnose
+from seerd.telling.front import front_of, modes_of
 from seerd.telling.outcomes import (
     ShownJob,
     TrialOutcome,
@@ -79,6 +80,7 @@ def result(state: State, status: str) -> Json:
         "trials": len(state.trials),
         "instances": len(state.fleet.instances),
         "stages": len(state.outline.stages),
+        **front(state, next(iter(state.jobs))),
         **shared(state, state.now),
     }
 
@@ -106,6 +108,7 @@ def shared(state: State, now_s: float) -> Json:
                 "target": job.facts.target,
                 "result": result_of(state, job.facts.id),
                 "best": best(state, job.facts.id),
+                **front(state, job.facts.id),
                 "gpus": own.gpus,
                 **_billed(state, job.gpu_s),
                 "trials": job.trials,
@@ -182,6 +185,13 @@ def best(state: State, job: str | None = None) -> Json | None:
     trial, report = configuration
     row = _report(state, trial, report.metric, report.reports)
     return {**row, "mean_of": 1, "checkpoint": None}
+
+
+def front(state: State, job: str) -> Json:
+    """Make the key that has a job's front, the best first; no key without objectives."""
+    reports = ((point.trial, point.report) for point in front_of(state, job))
+    rows = [_report(state, trial, made.metric, made.reports) for trial, made in reports]
+    return {"front": rows} if modes_of(state, job) else {}
 
 
 def _model(state: State, best: Incumbent) -> Json:

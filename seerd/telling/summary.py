@@ -26,6 +26,7 @@ from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of, unsaved
 from seerd.telling.explanation.sentences import ending, used
+from seerd.telling.front import front_of, modes_of, size_text
 from seerd.telling.harmless import config_text, harmless, printable
 from seerd.telling.outcomes import (
     ShownJob,
@@ -47,6 +48,7 @@ MOST_OTHERS = 3  # how many metrics have a column beside the run's own
 STATE_WIDTHS = (22, 30)  # of the column of outcomes, most of which are not wrapped
 CONFIG_WIDTH = 12  # at least, in a terminal of 80 columns
 MOST_FAILURES = 3
+MOST_FRONT = 4  # how many trials of a front are listed
 MOST_LINES = 12
 
 
@@ -80,6 +82,7 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
         parts += [Text(), *(Text(f"note: {note}") for note in notes)]
     parts.append(Text())
     parts += map(Text, _models(state, jobs))
+    parts += (Text(line) for job in state.jobs for line in _front(state, job))
     return Group(*parts, Text(_next(state, alive=alive)))
 
 
@@ -177,6 +180,20 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
             yield f"best configuration{whose}: {report_text(state, *found)}"
     if not any_model:
         yield printable(unsaved(state) if _configured(state) else diagnose(state).text)
+
+
+def _front(state: State, job: str) -> Iterator[str]:
+    """Write a job's front, the best by the deciding metric first; nothing without objectives."""
+    front, modes = front_of(state, job), modes_of(state, job)
+    if modes:
+        yield printable(f"front{f' of {job}' * bool(job)}: {size_text(state, job, front)}")
+    for point in front[:MOST_FRONT]:
+        pairs = zip(modes, point.values, strict=True)
+        metrics = ", ".join(f"{name} {value:.6g}" for name, value in pairs)
+        made = f"{metrics} at report {point.report.reports}, {config_text(point.trial.config)}"
+        yield printable(f"       {point.trial.id}, {made}")
+    if (left := len(front) - MOST_FRONT) > 0:
+        yield f"       and {left} more: seerd show --json"
 
 
 def _configured(state: State) -> int:

@@ -8,6 +8,7 @@ LIMITS = "tests/core/test_limits.py"
 SHARING = "tests/core/test_sharing.py"
 CONVERSATION = "tests/shell/test_conversation.py"
 SESSIONS = "tests/shell/test_sessions.py"
+FRONT = "tests/test_front.py"
 SHARED_GPUS = "tests/agent/test_gpu_sharing.py"
 LOGIN = "test_only_keys_are_shown_and_the_agent_of_the_user_goes_nowhere"
 
@@ -294,5 +295,45 @@ PROMISED = (
         "state.ledger.start(Charge(key, slots.node, len(slots.gpus), state.now))",
         "pass",
         (f"{LIMITS}",),
+    ),
+    Mutant(
+        "a trial that another one dominates is on the front",
+        "the front has the trials that no other one dominates",
+        "front.undominated",
+        "all(map(le, costs, point.costs))",
+        "False",
+        (FRONT,),
+    ),
+    Mutant(
+        "what is worse by one metric is dominated",
+        "the front has the trials that no other one dominates",
+        "front.undominated",
+        "all(map(le, costs, point.costs))",
+        "any(map(le, costs, point.costs))",
+        (FRONT,),
+    ),
+    Mutant(
+        "a report that violates a constraint is on the front",
+        "a trial stands with its best report that meets all constraints",
+        "front.points_of",
+        "report.metric is not None and len(values) == len(modes)",
+        "len(values) == len(modes)",
+        (FRONT,),
+    ),
+    Mutant(
+        "more of each objective is better",
+        "an objective's mode says what is better of it",
+        "front.points_of",
+        'mode == "max"',
+        "True",
+        (FRONT,),
+    ),
+    Mutant(
+        "a trial that has left the front keeps its tag",
+        "an exported run says which trials are on the front now",
+        "Tracker.bring",
+        "trial.front, trial.reports, trial.state, trial.became",
+        "trial.reports, trial.state, trial.became",
+        (f"{FRONT}::test_tables_and_trackers_have_it",),
     ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.state import State
 from seerd.planner.parameter import Parameter
+from seerd.telling.front import FrontPoint, undominated
 from seerd.telling.harmless import printable, scalar, value_text
 from seerd.telling.page import tables
 from seerd.telling.page.drawing import (
@@ -193,7 +195,7 @@ def compared(runs: Sequence[tuple[str, State]], width: int, *, by_gpu: bool) -> 
     return whole(layers, width, 260)
 
 
-MOST_CONFIGURATIONS, MOST_DOTS = 120, 150
+MOST_CONFIGURATIONS, MOST_DOTS, MOST_NAMES = 120, 150, 20
 
 
 def parallel(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
@@ -285,6 +287,25 @@ def slices(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
         ]
         pictures.append({"layer": layers, "width": width, "height": 130})
     return {"concat": pictures, "columns": columns, "config": CONFIG}
+
+
+def front(points: Sequence[FrontPoint], labels: Sequence[str], place: int, width: int) -> Spec:
+    """Draw trials by the first metric and that at `place`, the front by these two as a line."""
+
+    def rows(points: Sequence[FrontPoint]) -> list[Spec]:
+        return [{"trial": p.trial.id, "x": p.values[place], "y": p.values[0]} for p in points]
+
+    line = undominated(replace(each, costs=(each.costs[0], each.costs[place])) for each in points)
+    y = values_axis("y", labels[0], [point.values[0] for point in points])
+    x = values_axis("x", labels[place], [point.values[place] for point in points])
+    dot, full = {"type": "point", "filled": True, "opacity": 1}, rows(undominated(points))
+    layers = [
+        layer(rows(line), {"type": "line", "color": FILL, "opacity": 0.6}, {"x": x, "y": y}),
+        layer(rows(points[: tables.MOST_POINTS]), {**dot, "color": REST}, {"x": x, "y": y}),
+        layer(full, {**dot, "color": FILL, "size": 60}, {"x": x, "y": y}),
+        text(full[:MOST_NAMES], {"x": x, "y": y}, "trial", dx=6, dy=8, fontSize=10),
+    ]
+    return whole(layers, width, 260)
 
 
 def study(results: Sequence[Json], metric: str) -> Spec:

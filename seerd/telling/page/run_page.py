@@ -19,6 +19,7 @@ from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import diagnose, unsaved
 from seerd.telling.explanation.sentences import at, metric_of, sentence, used
 from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.front import front_of, modes_of, points_of, size_text
 from seerd.telling.harmless import config_text, harmless, printable, value_text
 from seerd.telling.outcomes import jobs_of, jobs_table, outcome_text, outcomes, report_text
 from seerd.telling.page import charts, tables
@@ -37,6 +38,11 @@ GPUS = (
     "not among the best."
 )
 MONEY, SHARES = "What was billed, beside the budget and the deadline.", "Where it went."
+DOTS = "large: trials on the front; the line: the front by these two metrics alone."
+FRONT = (
+    "<p>The first metric alone decides which model is handed back. Other trials may have no "
+    "checkpoint of this report; to train one again, copy its configuration to policy.start.</p>"
+)
 TEXT = ' class="text"'  # of a cell with words: they begin at the left
 AXES = (("at_s", "by time"), ("report", "by report"), ("gpu_s", "by GPU time"))
 
@@ -134,6 +140,19 @@ class JobReport:
         drawn = "".join(figure(pictures[name]) for name in names)
         return f'{self._title("Learning curves")}<div class="tabs">{heads}{drawn}</div>{note}'
 
+    def front(self) -> str:
+        """Draw the front, as pictures and a table; nothing without objectives."""
+        modes, front = modes_of(self._state, self.job), front_of(self._state, self.job)
+        heads = (escape(printable(name)) for name in ("trial", *modes, "report", "configuration"))
+        rows = (
+            f"<tr>{_text(each.trial.id)}{''.join(map(_number, each.values))}"
+            f"{_number(each.report.reports)}{_text(config_text(each.trial.config))}</tr>"
+            for each in front[:MOST_ROWS]
+        )
+        size = f"<p>{escape(size_text(self._state, self.job, front))}</p>"
+        drawn = f"{self._title('Front')}{size}{''.join(map(figure, self.front_pictures))}"
+        return drawn + (html_table(heads, rows) + FRONT) * bool(front) if modes else ""
+
     def hyperparameters(self) -> str:
         """Draw what is known of hyperparameters; nothing if they are all alike."""
         drawn = "".join(map(figure, self.space_pictures))
@@ -184,6 +203,18 @@ class JobReport:
                     f"{beyond([point.value for point in points])}"
                 )
                 pictures.append(Picture(self._name(f"curves-{place}-{by}"), caption, spec))
+        return pictures
+
+    @cached_property
+    def front_pictures(self) -> list[Picture]:
+        """The deciding metric by each objective; none without a trial that has reported all."""
+        points, modes = points_of(self._state, self.job), modes_of(self._state, self.job).items()
+        labels, pictures = [f"{printable(name)} ({mode})" for name, mode in modes], []
+        for place in range(1, len(labels)) if points else ():
+            out = (beyond([point.values[axis] for point in points]) for axis in (0, place))
+            caption = f"{labels[0]} by {labels[place]}; {DOTS}{''.join(out)}"
+            spec = charts.front(points, labels, place, WIDTH)
+            pictures.append(Picture(self._name(f"front-{place}"), caption, spec))
         return pictures
 
     @cached_property
@@ -253,6 +284,7 @@ class RunReport:
             "<h2>GPUs over time</h2>",
             figure(pictures["gpus"]),
             *(part.curves() for part in self._parts),
+            *(part.front() for part in self._parts),
             "<h2>What it cost</h2>",
             figure(pictures["money"]),
             figure(pictures["shares"]),
@@ -267,7 +299,7 @@ class RunReport:
 
     def pictures(self) -> list[Picture]:
         """Return all pictures."""
-        of_jobs = [[*part.curve_pictures, *part.space_pictures] for part in self._parts]
+        of_jobs = ((*p.curve_pictures, *p.front_pictures, *p.space_pictures) for p in self._parts)
         return [*self._of_the_run, *chain.from_iterable(of_jobs)]
 
     @cached_property
