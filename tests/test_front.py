@@ -1,4 +1,4 @@
-"""The front of a job: nobody on it is dominated, and everything that shows a run shows it, where
+"""The front of a job: no trial on it is dominated, and all that shows a run shows it, where
 `metric.objectives` is given and nowhere else.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,28 +72,20 @@ MODE = st.sampled_from(["max", "min"])
 
 @settings(max_examples=few(300))
 @given(TRIALS, st.lists(MODE, min_size=3, max_size=3), st.randoms())
-def test_nobody_on_it_is_dominated_and_everybody_else_who_counts_is(
+def test_no_trial_on_it_is_dominated_and_all_others_that_count_are(
     reports: list[list[Made]], modes: list[str], rng: Any
 ) -> None:
-    def better(one: int, other: int, mode: str) -> bool:
-        return one > other if mode == "max" else one < other
+    def better(value: int, other: int, mode: str) -> bool:
+        return value > other if mode == "max" else value < other
 
-    def dominates(one: Any, other: Any) -> bool:
-        worse = any(better(*pair, mode) for *pair, mode in zip(other, one, modes, strict=True))
-        return not worse and one != other
+    def dominates(values: Any, others: Any) -> bool:
+        worse = any(better(*pair, mode) for *pair, mode in zip(others, values, modes, strict=True))
+        return not worse and values != others
 
     def best_of(made: list[Made]) -> tuple[int, ...] | None:
-        whole = [each.metrics for each in made if each.counts and None not in each.metrics]
-        tops = [
-            each
-            for each in whole
-            if not any(better(e[0], each[0], modes[0]) for e in whole)  # type: ignore[arg-type]
-        ]
-        some = [each for each in tops if not any(dominates(e, each) for e in tops)]
-        return None if not some else max(some, key=lambda each: [
-            value if mode == "max" else -value  # type: ignore[operator]
-            for value, mode in zip(each, modes, strict=True)
-        ])  # type: ignore[return-value]  # fmt: skip
+        whole: list[Any] = [m.metrics for m in made if m.counts and None not in m.metrics]
+        signs = [1 if mode == "max" else -1 for mode in modes]
+        return max(whole, key=lambda values: list(map(mul, values, signs)), default=None)
 
     trials = {f"t{number:04}": made for number, made in enumerate(reports)}
     points = {name: best for name, made in trials.items() if (best := best_of(made)) is not None}
@@ -151,13 +144,13 @@ front: 2 of 2 trials by accuracy (max), latency_ms (min)
        a, accuracy 0.9, latency_ms 13.5 at report 2, lr=0.5
        b, accuracy 0.5, latency_ms 3.25 at report 1, lr=0.5
 """ in told(summary(run.state))
-    found = run_json.details(run.state, "running")
+    details = run_json.details(run.state, "running")
     exact = {"accuracy": 0.9, "latency_ms": 13.5, "size_mb": 1.0}
-    assert found["front"][0] == {
+    assert details["front"][0] == {
         "trial": "a", "config": {"lr": 0.5}, "metric": 0.9, "metrics": exact, "epoch": 2,
     }  # fmt: skip
-    assert [row["trial"] for row in found["front"]] == ["a", "b"]
-    assert found["metric"]["objectives"] == FAST
+    assert [row["trial"] for row in details["front"]] == ["a", "b"]
+    assert details["metric"]["objectives"] == FAST
     assert run.read().facts.objectives == FAST, "the journal has it"
 
     plain = raced()
@@ -176,7 +169,7 @@ def test_of_a_long_front_the_first_are_shown() -> None:
     assert "and 3 more: seerd show --json" in text
 
 
-def test_an_objective_that_nobody_reports_is_told() -> None:
+def test_an_objective_that_no_trial_reports_is_shown_as_missing() -> None:
     run = raced(latency="min")
     why = "no report that meets the constraints has finite values of all of accuracy (max), "
     assert f"front: {why}latency (min)" in told(summary(run.state))
@@ -237,7 +230,7 @@ def test_tables_and_trackers_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run = raced(**FAST)
     folder, mlflow = folder_of(run, tmp_path), (tmp_path / "mlruns").as_uri()
     study = f"sqlite:///{tmp_path}/study.db"
-    export(folder, ExportOptions(csv=str(tmp_path), optuna=study))
+    export(folder, ExportOptions(csv=tmp_path, optuna=study))
     tracker, history = trackers.opened("mlflow", mlflow), read_history(folder)
     trackers.bring(tracker, "mlflow", history, last=False)
 
