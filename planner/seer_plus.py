@@ -298,7 +298,7 @@ def _draft(problem: Problem, cluster: FixedCluster, view: View, search: SearchMe
         return PlanDraft(problem, cluster, view, search, windows, stage, present)
     longest = longest_training(problem, view)
     look = first_look(problem.params, view)
-    if problem.begins_anew and longest is not None:
+    if longest is not None:
         look = min(look, longest)
     windows = windows_of(problem, cluster, look, search.pace.report_s, longest)
     return PlanDraft(problem, cluster, view, search, windows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 from rich.console import Console
 
@@ -13,6 +14,7 @@ from seerd.core.commands import StartTrial
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Complaint, State
 from seerd.planner.space import Parameter
+from seerd.telling.complaints import notes_of
 from seerd.telling.summary import MOST_ROWS, summary
 from tests.conftest import small_facts
 
@@ -134,3 +136,18 @@ def test_how_much_of_a_grid_was_tried_is_told() -> None:
     problem = replace(facts.problem, space=replace(space, parameters=few))
     whole = World(structs.replace(facts, problem=problem), Behaviour(metric=lambda c, e: 0.5)).run()
     assert "of the grid" not in told(whole)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reports", "is_told"),
+    [("asha", 1, True), ("seer+", 1, False), ("bohb", 1, False), ("asha", 3, False)],
+)
+def test_a_policy_that_needs_curves_says_so_where_a_training_makes_one_report(
+    policy: str, reports: int, *, is_told: bool
+) -> None:
+    facts = small_facts()
+    params = replace(facts.problem.params, name=policy, max_reports=9)
+    facts = structs.replace(facts, problem=replace(facts.problem, params=params))
+    behaviour = Behaviour(metric=lambda c, e: 0.5, most_reports=reports)
+    notes = notes_of(World(facts, behaviour).run())
+    assert any("makes one report" in note and policy in note for note in notes) == is_told

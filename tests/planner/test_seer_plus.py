@@ -341,8 +341,9 @@ def test_where_a_trial_begins_anew_poor_ones_make_room_and_the_best_gets_furthes
     assert max(run.trials.values(), key=lambda trial: trial.reports) in ranked[-3:]
 
 
-def test_what_trials_of_one_number_show_is_learned_from() -> None:
-    made = replace(problem(4, 100.0, p_max=1), begins_anew=True)
+@pytest.mark.parametrize("begins_anew", [True, False])
+def test_what_trials_of_one_number_show_is_learned_from(begins_anew: bool) -> None:
+    made = replace(problem(4, 100.0, p_max=1), begins_anew=begins_anew)
     run = World(Asked(SEER_PLUS, made), 4, by_lr, start_s=4.0, most=1).run()
     late = [float(trial.config["lr"]) for trial in run.trials.values()][-20:]
     assert sum(lr > 0.1 for lr in late) > 10
