@@ -201,7 +201,7 @@ COMPARES = frozenset({"asha", "e-grid", "e-hyperband", "hyperband", "hypersched"
 """Policies that choose by comparing trials while they train, and learn nothing else."""
 ONCE = (
     "a training makes one report here, so {} has nothing to compare while trials train, and tries "
-    "configurations by chance; policy.name = \"seer+\" learns from what each of them came to"
+    'configurations by chance; policy.name = "seer+" learns from what each of them came to'
 )
 ENOUGH = 3  # trainings with one report, before that is told
 
