@@ -149,5 +149,6 @@ def test_a_policy_that_needs_curves_says_so_where_a_training_makes_one_report(
     params = replace(facts.problem.params, name=policy, max_reports=9)
     facts = structs.replace(facts, problem=replace(facts.problem, params=params))
     behaviour = Behaviour(metric=lambda c, e: 0.5, most_reports=reports)
-    notes = notes_of(World(facts, behaviour).run())
-    assert any("makes one report" in note and policy in note for note in notes) == is_told
+    state = World(facts, behaviour).run()
+    assert any("makes one report" in note and policy in note for note in notes_of(state)) == is_told
+    assert (f"note: a training makes one report here, so {policy} has" in told(state)) == is_told

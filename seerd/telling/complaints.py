@@ -208,7 +208,7 @@ ENOUGH = 3  # trainings with one report, before that is told
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    texts = _by_chance(state)
+    texts = by_chance(state)
     for note in state.result.notes:
         if isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))
@@ -217,7 +217,7 @@ def notes_of(state: State) -> list[str]:
     return texts
 
 
-def _by_chance(state: State) -> list[str]:
+def by_chance(state: State) -> list[str]:
     """Return the note that trials report once, for each policy of the run that needs curves."""
     names: dict[str, None] = {}
     for job in state.jobs:
