@@ -195,7 +195,11 @@ def summary(lines: Sequence[Line]) -> dict[str, Any]:
         "ranked_on": len(complete(common)),
         "best_other": best,
         "beside_best_other": rows[best]["beside"],
-        "on": {where: beside_best(common, where) for where in WHERE},
+        "on": {
+            where: beside_best(common, where)
+            for where, is_there in WHERE.items()
+            if any(is_there(place[2]) for place in complete(common))
+        },
         "worse_than_best_other": {"margin": MARGIN, "tests": surely_worse(common)},
         "methods": rows,
     }
@@ -263,9 +267,9 @@ def section(told: dict[str, Any], seeds: Mapping[str, int]) -> str:
         *(f"Tasks of `{part}`, {PARTS[part]}" for part in told["parts"]),
         "",
         f"{told['runs']:,} runs ({counted}).",
-        "Regret and rank have the middle 95% of draws of families and tasks beside them. The column",
-        f"*beside it* is the regret of {TITLES[mine]} divided by that of the row, on the runs that",
-        "both have.",
+        "Regret and rank have the middle 95% of draws of families and tasks beside them.",
+        f"The column *beside it* is the regret of {TITLES[mine]} divided by that of the row,",
+        "on the runs that both have.",
         "",
         "| method | seeds | regret | rank | beside it | ms per decision |",
         "| --- | ---: | --- | --- | --- | ---: |",

@@ -210,6 +210,7 @@ class TestTables:
         assert told["methods"]["asha"]["beside"] == [0.8333, 0.5, 1.0]
         assert told["methods"]["seer+"]["rank"][0] == 1.25
         assert told["best_other"] == "asha"
+        assert told["on"] == {"fixed": {"best_other": "asha", "beside": [0.8333, 0.5, 1.0]}}
 
     def test_surely_worse_needs_seeds_that_agree(self) -> None:
         noise = [0.2, 0.5, 0.3, 0.6]
