@@ -54,9 +54,9 @@ class Evidence(NamedTuple):
 
 def evidence_of(trials: Sequence[TrialView]) -> list[Evidence]:
     """Return what trials say that have reported or failed, in their order."""
-    known = [(trial, has_failed(trial)) for trial in trials if trial.reports or trial.failing]
+    judged = [(trial, has_failed(trial)) for trial in trials if trial.reports or trial.failing]
     came = _came(trials)
-    return [Evidence(t.config, failed, failed or t.reports > came) for t, failed in known]
+    return [Evidence(t.config, failed, failed or t.reports > came) for t, failed in judged]
 
 
 def has_failed(trial: TrialView) -> bool:
