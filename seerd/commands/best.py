@@ -6,6 +6,7 @@ is copied whole or not at all.
 from __future__ import annotations
 
 import tempfile
+import time
 from json import dumps
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from seerd.telling.diagnosis import diagnose, unsaved
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
+
+BEHIND_S = 5.0  # seconds by which the journal may be behind what agents remove
+LOOK_S = 0.2  # seconds from one look at it to the next
 
 
 def best(
@@ -142,9 +146,11 @@ def _write_card(folder: RunFolder, state: State, model: Json, to: Path) -> None:
 
 async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = "") -> Json:
     """Fetch the job's best model of this moment. Agents remove a checkpoint once there is a better
-    one, so the search begins anew if it has gone meanwhile.
+    one, so the search begins anew if it has gone meanwhile: the journal may be behind them.
     """
-    gone: str | None = None
+    import asyncio
+
+    gone, until_s = "", 0.0
     try:
         while True:
             state = reading.read(folder)
@@ -159,9 +165,11 @@ async def _fetched(folder: RunFolder, store: Store, to: RunFolder, job: str = ""
                 card = to.best / CARD
                 await write_card(card, store, state.facts.run, trial, best, metric)
             except StoreError as error:
-                if not error.damaged or gone == name:
+                if gone != name:
+                    gone, until_s = name, time.monotonic() + BEHIND_S
+                if not error.damaged or time.monotonic() >= until_s:
                     raise
-                gone = name
+                await asyncio.sleep(LOOK_S)
             else:
                 return model
     finally:
