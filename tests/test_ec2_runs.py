@@ -121,6 +121,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     write(coordinator, job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("t0001 trains on", "t0001 report 2:")
+    coordinator.until(lambda: coordinator.lines().count(": ready with 4 GPUs") == 3, "ready")
     with held(run):
         assert_no_secrets(coordinator)
     coordinator.says("stage 2 of 2")
