@@ -139,16 +139,7 @@ def played(task: Task, policy: str, seed: int) -> Came:
     params = PolicyParams(name=policy, seed=seed, t_min_s=5.0)
     if policy != "seer+":
         params = replace(params, max_reports=REPORTS)
-    limits = Limits(DEADLINE_S, 2 * GPUS * DEADLINE_S, GPUS)
-    problem = Problem(limits, Space(task.parameters), params, gpus_per_instance=GPUS)
-    facts = RunFacts(
-        run="failing",
-        name="failing",
-        metric="accuracy",
-        mode="max",
-        problem=problem,
-        cluster=ClusterFacts("held", GPUS, max_instances=1),
-    )
+    facts = facts_of(task.parameters, params, DEADLINE_S)
     behaviour = Behaviour(
         metric=task.metric,
         unit_s=lambda *_: REPORT_S,
@@ -166,6 +157,21 @@ def played(task: Task, policy: str, seed: int) -> Came:
         len(trials),
         sum(task.runs(trial.config) for trial in trials),
         1 - max(metrics, default=0.0),
+    )
+
+
+def facts_of(
+    parameters: tuple[Parameter, ...], params: PolicyParams, deadline_s: float
+) -> RunFacts:
+    """Make a run's facts: `GPUS` GPUs of one machine, and a budget that is no limit."""
+    limits = Limits(deadline_s, 2 * GPUS * deadline_s, GPUS)
+    return RunFacts(
+        run="failing",
+        name="failing",
+        metric="accuracy",
+        mode="max",
+        problem=Problem(limits, Space(parameters), params, gpus_per_instance=GPUS),
+        cluster=ClusterFacts("held", GPUS, max_instances=1),
     )
 
 

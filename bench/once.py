@@ -22,14 +22,23 @@ import numpy as np
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.failing import BATCH, DROPOUT, LR, NORM, apart, place, suggested  # noqa: E402
-from seerd.core.events import RunFacts  # noqa: E402
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem  # noqa: E402
-from seerd.planner.space import Config, Space  # noqa: E402
+from bench.failing import (  # noqa: E402
+    BATCH,
+    DROPOUT,
+    GPUS,
+    LR,
+    NORM,
+    apart,
+    facts_of,
+    place,
+    suggested,
+)
+from seerd.planner.model import PolicyParams  # noqa: E402
+from seerd.planner.space import Config  # noqa: E402
 from seerd.sim.behaviour import Behaviour, exactly  # noqa: E402
 from seerd.sim.world import World  # noqa: E402
 
-GPUS, TRAINING_S, START_S = 2, 10.0, 2.0
+TRAINING_S, START_S = 10.0, 2.0
 PARAMETERS = (NORM, LR, DROPOUT, BATCH)
 LOST_BY_NORM = {"none": 0.1, "batch": 0.0, "layer": 0.15, "group": 0.05}
 
@@ -43,16 +52,7 @@ def loss(config: Config) -> float:
 def played(policy: str, seed: int, deadline_s: float) -> tuple[float, int]:
     """Simulate one run; return its regret, and how many configurations it has trained."""
     params = PolicyParams(name=policy, seed=seed, t_min_s=5.0)
-    limits = Limits(deadline_s, 2 * GPUS * deadline_s, GPUS)
-    problem = Problem(limits, Space(PARAMETERS), params, gpus_per_instance=GPUS)
-    facts = RunFacts(
-        run="once",
-        name="once",
-        metric="accuracy",
-        mode="max",
-        problem=problem,
-        cluster=ClusterFacts("held", GPUS, max_instances=1),
-    )
+    facts = facts_of(PARAMETERS, params, deadline_s)
     behaviour = Behaviour(
         metric=lambda config, _: 1 - loss(config),
         unit_s=lambda *_: TRAINING_S,

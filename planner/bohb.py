@@ -82,6 +82,25 @@ def suggest(
     """
     import optuna
 
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of new features
+            study = _study(space, observed, mode, seed)
+            asked = (_asked(study.ask(), space) for _ in range(ASKED))
+            fits = (point for point in asked if space.allows(_config(point, space)))
+            if chances is not None:
+                fits = (p for p in fits if chances.is_likely(_config(p, space)))
+            return next(fits, None)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _study(space: Space, observed: Observed, mode: Mode, seed: int) -> Any:
+    """Make an Optuna study that knows what was observed."""
+    import optuna
+
     distributions: dict[str, Any] = {
         p.name: optuna.distributions.CategoricalDistribution(range(len(p.choices)))
         if p.choices
@@ -98,34 +117,22 @@ def suggest(
     results = sum(metric is not None for _, metric in observed.results)
     good = _good(len(space.parameters), results)
     states, worst = optuna.trial.TrialState, float("-inf") if mode == "max" else float("inf")
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of new features
-            sampler = optuna.samplers.TPESampler(
-                n_startup_trials=1,
-                multivariate=True,
-                group=any(parameter.when for parameter in space.parameters),
-                constant_liar=True,
-                gamma=lambda results: min(results, good),
-                seed=seed,
-            )
-            study = optuna.create_study(
-                sampler=sampler, direction="maximize" if mode == "max" else "minimize"
-            )
-            for point, metric in observed.results:
-                value = worst if metric is None else metric
-                study.add_trial(trial(point, states.COMPLETE, value))
-            for point in observed.pending:
-                study.add_trial(trial(point, states.RUNNING))
-            asked = (_asked(study.ask(), space) for _ in range(ASKED))
-            fits = (point for point in asked if space.allows(_config(point, space)))
-            if chances is not None:
-                fits = (p for p in fits if chances.is_likely(_config(p, space)))
-            return next(fits, None)
-    finally:
-        optuna.logging.set_verbosity(verbosity)
+    sampler = optuna.samplers.TPESampler(
+        n_startup_trials=1,
+        multivariate=True,
+        group=any(parameter.when for parameter in space.parameters),
+        constant_liar=True,
+        gamma=lambda results: min(results, good),
+        seed=seed,
+    )
+    direction = "maximize" if mode == "max" else "minimize"
+    study = optuna.create_study(sampler=sampler, direction=direction)
+    for point, metric in observed.results:
+        value = worst if metric is None else metric
+        study.add_trial(trial(point, states.COMPLETE, value))
+    for point in observed.pending:
+        study.add_trial(trial(point, states.RUNNING))
+    return study
 
 
 def _good(parameters: int, results: int) -> int:

@@ -54,6 +54,8 @@ PROFILE = _later("measure.MEASURE")  # the policy of `seerd profile`, which a sp
 AT_ONCE = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband", "sha", "profile"})
 # have rounds that are planned when they begin: other limits are planned anew
 BY_THE_CLOCK = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband"})
+# choose by comparing trials while they train, and learn nothing else
+NEED_CURVES = frozenset({"asha", "e-grid", "e-hyperband", "hyperband", "hypersched", "seer", "sha"})
 # end with their last rung, whatever time and budget there are
 TO_THE_LAST_RUNG = frozenset({"sha", "profile"})
 

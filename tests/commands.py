@@ -33,8 +33,8 @@ STARTING = threading.Lock()
 
 
 class Command(Fork):
-    """A command, with pipes for text. `merged`: what it prints on stderr comes with the rest. `log`:
-    takes what it prints, and nothing comes.
+    """A command, with pipes for text. `merged`: what it prints on stderr comes with the rest.
+    `log`: takes what it prints, and nothing comes.
     """
 
     def __init__(

@@ -146,6 +146,8 @@ def test_a_target_is_reached_by_a_report_where_checkpoints_hold_nothing() -> Non
     assert target_reached(run.state, "") is None, "a model may still come"
     complain(run, "untracked")
     assert target_reached(run.state, "") is not None
+    run.fact(TrialReported, "a", reports=3, metric=0.95, unit_s=0.1, others={})
+    assert run.state.end.why == "target", "a report is looked at when it comes"
 
 
 def test_a_script_that_always_crashes_has_no_result() -> None:

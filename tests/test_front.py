@@ -198,8 +198,8 @@ def test_the_page_has_a_table_and_a_picture_for_each_objective() -> None:
 
 def test_each_job_has_its_own() -> None:
     state = begun(small_facts())
-    goal = {"metric": "accuracy", "mode": "max"}
-    jobs = JobFacts(id="x", objectives=FAST, **goal), JobFacts(id="y", **goal)  # type: ignore[arg-type]
+    shared: dict[str, Any] = {"metric": "accuracy", "mode": "max"}
+    jobs = JobFacts(id="x", objectives=FAST, **shared), JobFacts(id="y", **shared)
     state.facts = replace(state.facts, jobs=jobs)
     state.jobs = {job.id: next(iter(state.jobs.values())) for job in jobs}
     for name, latency in (("x.a", 1.0), ("x.b", 2.0), ("y.a", 0.5)):

@@ -18,7 +18,17 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 from bench.proof.split import PATH, missing, read  # noqa: E402
-from bench.proof.units import IN_LOOP, OURS, ROOT, SEEDS, Unit, code_of, played, python_of, units  # noqa: E402
+from bench.proof.units import (  # noqa: E402
+    IN_LOOP,
+    OURS,
+    ROOT,
+    SEEDS,
+    Unit,
+    code_of,
+    played,
+    python_of,
+    units,
+)
 
 ENVIRONMENTS = ROOT / "build" / "proof-env"
 PRINTS_EVERY_S = 30.0

@@ -255,62 +255,76 @@ def trace(found: Mapping[Place, Line]) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def section(told: dict[str, Any], seeds: Mapping[str, int]) -> str:
+def section(figures: dict[str, Any], seeds: Mapping[str, int]) -> str:
     """Return the section of the page, with its markers."""
-    mine, families = next(iter(told["methods"])), list(told["families"])
-    order = sorted(told["methods"], key=lambda name: told["methods"][name]["regret"][0])
-    counted = ", ".join(f"{family} {count}" for family, count in told["families"].items())
-    worse = [t["family"] for t in told["worse_than_best_other"]["tests"] if t["worse"]]
+    counted = ", ".join(f"{family} {count}" for family, count in figures["families"].items())
+    mine = TITLES[next(iter(figures["methods"]))]
     lines = [
         BEGINS,
         "",
-        *(f"Tasks of `{part}`, {PARTS[part]}" for part in told["parts"]),
+        *(f"Tasks of `{part}`, {PARTS[part]}" for part in figures["parts"]),
         "",
-        f"{told['runs']:,} runs ({counted}).",
+        f"{figures['runs']:,} runs ({counted}).",
         "Regret and rank have the middle 95% of draws of families and tasks beside them.",
-        f"The column *beside it* is the regret of {TITLES[mine]} divided by that of the row,",
+        f"The column *beside it* is the regret of {mine} divided by that of the row,",
         "on the runs that both have.",
         "",
+        *rows_of(figures, seeds),
+        "",
+        *verdicts_of(figures, mine),
+        "",
+        ENDS,
+    ]
+    return "\n".join(lines)
+
+
+def rows_of(figures: dict[str, Any], seeds: Mapping[str, int]) -> list[str]:
+    """Return the lines of three tables: all in all, by family, and the best so far."""
+    methods, families = figures["methods"], list(figures["families"])
+    order = sorted(methods, key=lambda name: methods[name]["regret"][0])
+    lines = [
         "| method | seeds | regret | rank | beside it | ms per decision |",
         "| --- | ---: | --- | --- | --- | ---: |",
     ]
     for name in order:
-        one = told["methods"][name]
-        placed = between(one["rank"], 1) if "rank" in one else ""
-        beside = "" if name == mine else between(one["beside"], 2)
-        regret, took = between(one["regret"], 3), f"{one['decision_ms']:.1f}"
+        own = methods[name]
+        placed = between(own["rank"], 1) if "rank" in own else ""
+        beside = "" if name == next(iter(methods)) else between(own["beside"], 2)
+        regret, took = between(own["regret"], 3), f"{own['decision_ms']:.1f}"
         lines.append(
             f"| {TITLES[name]} | {seeds[name]} | {regret} | {placed} | {beside} | {took} |"
         )
     lines += ["", f"| regret by family | {' | '.join(families)} |"]
     lines += [f"| --- |{' ---: |' * len(families)}"]
     for name in order:
-        of = told["methods"][name]["families"]
+        of = methods[name]["families"]
         values = " | ".join(f"{of[f]:.3f}" if f in of else "" for f in families)
         lines.append(f"| {TITLES[name]} | {values} |")
     shares = " | ".join(f"{100 * point // POINTS}%" for point in SHOWN)
     lines += ["", f"| best report so far, after | {shares} |", f"| --- |{' ---: |' * len(SHOWN)}"]
     for name in order:
-        trace = told["methods"][name]["trace"]
-        values = " | ".join(f"{trace[point - 1]:.3f}" for point in SHOWN)
+        best = methods[name]["trace"]
+        values = " | ".join(f"{best[point - 1]:.3f}" for point in SHOWN)
         lines.append(f"| {TITLES[name]} | {values} |")
-    margin = told["worse_than_best_other"]["margin"]
-    lines.append("")
-    for where, compared in told["on"].items():
+    return lines
+
+
+def verdicts_of(figures: dict[str, Any], mine: str) -> list[str]:
+    """Return what the page concludes. `mine`: the title of the first method."""
+    lines = []
+    for where, compared in figures["on"].items():
         beside = between(compared["beside"], 2)
-        lines.append(
-            f"- {where}: {TITLES[mine]} is at {beside} of the best single other,\n"
-            f"  {TITLES[compared['best_other']]}"
-        )
-    lines += [
+        lines.append(f"- {where}: {mine} is at {beside} of the best single other,")
+        lines.append(f"  {TITLES[compared['best_other']]}")
+    tests, families = figures["worse_than_best_other"], len(figures["families"])
+    worse = [test["family"] for test in tests["tests"] if test["worse"]]
+    return [
+        *lines,
         "",
-        f"{TITLES[mine]} is surely more than {margin} worse than the best other method in",
-        f"{len(worse)} of {len(families)} families{': ' + ', '.join(worse) if worse else ''}.",
-        f"Limits that were passed: {told['violations']}; errors of tools: {told['errors']}.",
-        "",
-        ENDS,
+        f"{mine} is surely more than {tests['margin']} worse than the best other method in",
+        f"{len(worse)} of {families} families{': ' + ', '.join(worse) if worse else ''}.",
+        f"Limits that were passed: {figures['violations']}; errors of tools: {figures['errors']}.",
     ]
-    return "\n".join(lines)
 
 
 def between(figures: Sequence[float], digits: int) -> str:
@@ -326,16 +340,16 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write the section of this page instead")
     asked = parser.parse_args()
     lines = lines_of(asked.results)
-    told = summary(lines)
+    figures = summary(lines)
     if asked.page is None:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(figures, indent=1))
         return
     before, begins, rest = asked.page.read_text().partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     if not (begins and ends):
         sys.exit(f"{asked.page} has no lines {BEGINS} and {ENDS}")
     seeds = {name: len({place[3] for place in found}) for name, found in by_method(lines).items()}
-    asked.page.write_text(before + section(told, seeds) + after)
+    asked.page.write_text(before + section(figures, seeds) + after)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ CERTAIN = re.compile(
 """Errors that an attempt of the same script meets again."""
 OUT_OF_MEMORY = re.compile(
     r"\b(?:CUDA|HIP|MPS|XPU)\b.*\bout of memory\b|\bOutOfMemoryError\b|\bRESOURCE_EXHAUSTED\b"
-    r"|\bResourceExhaustedError\b|\b(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|cudaErrorMemoryAllocation",
+    r"|\bResourceExhaustedError\b|\b(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b"
+    r"|cudaErrorMemoryAllocation",
     re.IGNORECASE,
 )
 """Errors of a GPU without enough memory."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from seerd.core.last_words import error_line
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Complaint, Note, State
+from seerd.planner.policies import NEED_CURVES
 
 WHAT_TO_DO = r"""
 No space left on device|Errno 28\b|Disk quota exceeded|Errno 122\b
@@ -197,18 +198,16 @@ def complaints_of(state: State) -> dict[str, str]:
     return {what: complaint_text(state, one) for what, one in state.signs.complaints.items()}
 
 
-COMPARES = frozenset({"asha", "e-grid", "e-hyperband", "hyperband", "hypersched", "seer", "sha"})
-"""Policies that choose by comparing trials while they train, and learn nothing else."""
-ONCE = (
-    "a training makes one report here, so {} has nothing to compare while trials train, and tries "
-    'configurations by chance; policy.name = "seer+" learns from what each of them came to'
+REPORT_ONCE = (
+    "a training makes one report here, so {} has nothing to compare while trials train; "
+    'policy.name = "seer+" learns from what each of them came to'
 )
-ENOUGH = 3  # trainings with one report, before that is told
+LEAST_TRAININGS = 3  # with one report each, before that is said
 
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    texts = by_chance(state)
+    texts = lacking_curves(state)
     for note in state.result.notes:
         if isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))
@@ -217,12 +216,12 @@ def notes_of(state: State) -> list[str]:
     return texts
 
 
-def by_chance(state: State) -> list[str]:
+def lacking_curves(state: State) -> list[str]:
     """Return the note that trials report once, for each policy of the run that needs curves."""
     names: dict[str, None] = {}
     for job in state.jobs:
         ended = [t.reports for t in state.trials_of(job) if t.phase is TrialPhase.FINISHED]
         name = state.facts.problem_of(job).params.name
-        if name in COMPARES and len(ended) >= ENOUGH and max(ended) == 1:
+        if name in NEED_CURVES and len(ended) >= LEAST_TRAININGS and max(ended) == 1:
             names[name] = None
-    return [ONCE.format(name) for name in names]
+    return [REPORT_ONCE.format(name) for name in names]

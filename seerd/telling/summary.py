@@ -24,7 +24,7 @@ from seerd.core.provisioning import refused
 from seerd.core.results import result_of
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
-from seerd.telling.complaints import by_chance
+from seerd.telling.complaints import lacking_curves
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of, unsaved
 from seerd.telling.explanation.sentences import ending, used
 from seerd.telling.front import front_of, modes_of, size_text
@@ -79,7 +79,7 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
         failures.append(f"and {sum(map(len, groups[MOST_FAILURES:]))} more failed")
     parts += [Text(), *map(Text, failures)] if failures else []
     slow = (trial.note for trial in state.trials.values() if trial.note)
-    if notes := [*complaints(state), *by_chance(state), *slow][:MOST_NOTES]:
+    if notes := [*complaints(state), *lacking_curves(state), *slow][:MOST_NOTES]:
         parts += [Text(), *(Text(f"note: {note}") for note in notes)]
     parts.append(Text())
     parts += map(Text, _models(state, jobs))

@@ -1,5 +1,5 @@
-"""Agents that cost milliseconds: forks of a process that has imported the agent out of its zip, which
-is most of what a short life of an agent computes. It imports nothing of ours before the zip's.
+"""Agents that cost milliseconds: forks of a process that has imported the agent out of its zip,
+which is most of what a short life of an agent computes. It imports nothing of ours before the zip's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ LONGEST = 1 << 17
 
 
 class Fork:
-    """A process that a server has forked, with what tests use of `subprocess.Popen`. `status`: the pipe
-    that `watch` writes into.
+    """A process that a server has forked, with what tests use of `subprocess.Popen`. `status`: the
+    pipe that `watch` writes into.
     """
 
     def __init__(self, status: int) -> None:

@@ -56,7 +56,7 @@ def setting(tmp_path: Path) -> Setting:
 
 @dataclass
 class Script:
-    """A tool that decides as it was told beforehand, and notes when it was asked."""
+    """A tool that decides as a list says, and notes when it was asked."""
 
     suggestions: Iterator[Suggestion | None]
     decisions: Iterator[Decision]
@@ -205,12 +205,12 @@ class TestTables:
         lines = [line("seer+", 0.1, "a", str(task)) for task in range(3)]
         lines += [line("asha", 0.2, "a", str(task)) for task in range(3)]
         lines += [line("seer+", 0.4, "b"), line("asha", 0.4, "b"), line("seer+", 2.0, "b", seed=1)]
-        told = tables.summary(lines)
-        assert told["methods"]["asha"]["regret"][0] == 0.3
-        assert told["methods"]["asha"]["beside"] == [0.8333, 0.5, 1.0]
-        assert told["methods"]["seer+"]["rank"][0] == 1.25
-        assert told["best_other"] == "asha"
-        assert told["on"] == {"fixed": {"best_other": "asha", "beside": [0.8333, 0.5, 1.0]}}
+        figures = tables.summary(lines)
+        assert figures["methods"]["asha"]["regret"][0] == 0.3
+        assert figures["methods"]["asha"]["beside"] == [0.8333, 0.5, 1.0]
+        assert figures["methods"]["seer+"]["rank"][0] == 1.25
+        assert figures["best_other"] == "asha"
+        assert figures["on"] == {"fixed": {"best_other": "asha", "beside": [0.8333, 0.5, 1.0]}}
 
     def test_surely_worse_needs_seeds_that_agree(self) -> None:
         noise = [0.2, 0.5, 0.3, 0.6]
