@@ -162,7 +162,8 @@ def test_a_stopped_view_gives_the_terminal_back_and_takes_it_again(home: Path) -
 
 def test_a_moment_is_shown_that_is_asked_for(home: Path) -> None:
     with seen(home, "--at", "25s") as view:
-        assert "as it was at 25s" in view.until("trials 1-6 of 6")
+        view.until("as it was at 25s")
+        view.until("trials 1-6 of 6")
         view.press("\x1b[C")
         view.until("as it was at 26s")
         view.press("0")

@@ -217,6 +217,7 @@ def share(folder: Path, kills: int, seed: int) -> SharingTally:
             _until_both_train(both, chance, tally)
             for _ in range(kills):
                 _hurt(both, chance, tally)
+            _until_all_are_used(both, chance, tally)
             _let_end(both, chance, tally)
         _judge(folder, both, tally)
     finally:
@@ -244,6 +245,15 @@ def _hurt(both: Sequence[Coordinator], chance: random.Random, tally: SharingTall
         pids = victim.victims(whom, chance)
     _kill(pids)
     tally.kills[whom] += 1
+
+
+def _until_all_are_used(
+    both: Sequence[Coordinator], chance: random.Random, tally: SharingTally
+) -> None:
+    """A busy machine may have had no time for all GPUs until now; one that is lost never is used."""
+    end = time.time() + PATIENCE_S
+    while len(tally.used) < GPUS and time.time() < end:
+        _live(both, chance, time.time() + TICK_S, on=True)
 
 
 def _let_end(both: Sequence[Coordinator], chance: random.Random, tally: SharingTally) -> None:
