@@ -288,7 +288,7 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(
     coordinator: Coordinator,
 ) -> None:
     job = Job(
-        "5m" if LONG else "90s",
+        "5m" if LONG else "150s",
         "200gpu-min" if LONG else "20gpu-min",
         script="two_nodes.py",
         launcher="torchrun",

@@ -99,7 +99,7 @@ trials = 2
 t_min = "2s"
 max_reports = 2
 [limits]
-deadline = "15s"
+deadline = "60s"
 budget = "5gpu-min"
 [cluster]
 {cluster}

@@ -129,7 +129,7 @@ class WatchedDoor(Remote):
         if launch.port is None:
             with contextlib.suppress(OSError, TimeoutError):
                 (await open_socket(machine)).close()
-                launch.port = wall()
+                launch.port = launch.port or wall()  # another connection may have logged in
         connection = await super().open(machine)
         launch.login = launch.login or wall()
         launch.port = launch.port or launch.login  # the first connection may have come too early
