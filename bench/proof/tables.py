@@ -42,7 +42,7 @@ WHERE: Mapping[str, Callable[[str], bool]] = {
     "rented": lambda cell: cell.startswith("rented"),
 }
 PARTS = {
-    "dev": "by which `seer+` may be chosen. Those of `test` have not been looked at yet.",
+    "dev": "by which `seer+` may be chosen.",
     "test": "which were looked at once.",
 }
 SHOWN = (1, 2, 5, 10, 20)
