@@ -53,7 +53,9 @@ provider = "local"
 gpus = 1
 """
 IN_TIME_S = 20.0 + 15.0
-"""The deadline, and what a busy machine needs besides; a step back that counted would take longer."""
+"""The deadline, and what a busy machine needs besides. A step back that counted would take
+longer.
+"""
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Agents that cost milliseconds: forks of a process that has imported the agent out of its zip,
-which is most of what a short life of an agent computes. It imports nothing of ours before the zip's.
+which is most of what a short life of an agent computes. Nothing of seerd is imported before the
+zip's modules.
 """
 
 from __future__ import annotations

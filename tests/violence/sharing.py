@@ -250,7 +250,7 @@ def _hurt(both: Sequence[Coordinator], chance: random.Random, tally: SharingTall
 def _until_all_are_used(
     both: Sequence[Coordinator], chance: random.Random, tally: SharingTally
 ) -> None:
-    """A busy machine may have had no time for all GPUs until now; one that is lost never is used."""
+    """Let runs go on until each GPU was used: a busy machine may have had no time for that."""
     end = time.time() + PATIENCE_S
     while len(tally.used) < GPUS and time.time() < end:
         _live(both, chance, time.time() + TICK_S, on=True)
