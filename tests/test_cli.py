@@ -135,12 +135,12 @@ class Seerd:
     def run_folder(self) -> Path:
         return next(path for path in self.home.iterdir())
 
-    def wait_for(self, reports: int) -> None:
-        """Until the trials of the only run have made so many reports in all, and one has saved.
-        `seerd show` would be late on a busy machine.
+    def wait_for(self, reports: int, jobs: tuple[str, ...] = ()) -> None:
+        """Until the trials of the only run have made so many reports in all, and one has saved,
+        one of each of the jobs. `seerd show` would be late on a busy machine.
         """
         end = time.monotonic() + 60
-        while self.reports() < reports or not self.saved():
+        while self.reports() < reports or not all(self.saved(job) for job in jobs or ("",)):
             assert time.monotonic() < end, "the run does not get going"
             time.sleep(0.05)
 
@@ -148,12 +148,12 @@ class Seerd:
         """As many as the journal of the only run has."""
         return self._told("trial-reported")
 
-    def saved(self) -> bool:
-        """Whether the journal of the only run has a checkpoint."""
-        return self._told("trial-checkpointed") > 0
+    def saved(self, job: str = "") -> bool:
+        """Whether the journal of the only run has a checkpoint, of a trial of this job."""
+        return self._told("trial-checkpointed", f'"trial":"{job}.' if job else "") > 0
 
-    def _told(self, kind: str) -> int:
-        """How many events of this kind its journal has."""
+    def _told(self, kind: str, part: str = "") -> int:
+        """How many events of this kind its journal has, with this part in their JSON."""
         journals = list(self.home.glob("*/journal.db"))
         if not journals:
             return 0
@@ -162,7 +162,8 @@ class Seerd:
         ) as journal:
             try:
                 rows = journal.execute(
-                    "SELECT count(*) FROM events WHERE instr(event, ?)", (f'"{kind}"'.encode(),)
+                    "SELECT count(*) FROM events WHERE instr(event, ?) AND instr(event, ?)",
+                    (f'"{kind}"'.encode(), part.encode()),
                 )
             except sqlite3.OperationalError as error:
                 assert "no such table" in str(error) or "locked" in str(error), error

@@ -70,7 +70,7 @@ def test_jobs_share_a_run_come_and_go_and_each_hands_back_its_model(
     run.communicate()
     known = seerd.reports()
     went_on = seerd.start("resume", "last", "--json")
-    seerd.wait_for(reports=known + 12)
+    seerd.wait_for(reports=known + 12, jobs=("one", "two", "three"))
     assert seerd.json("set", "last", "three", "weight=1")["weight"] == 1
     for name in ("two", "one", "three"):
         assert f"{name} is over" in seerd("stop", "last", name)
