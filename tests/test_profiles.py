@@ -21,6 +21,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.errors import UsageError
+from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits
 from seerd.planner.profile import NONE, JobProfile, Latency, Profile
 from seerd.planning.facts import problem_of, with_t_min
@@ -172,14 +173,46 @@ class TestShortestFirstRound:
     def test_is_a_start_and_two_reports(
         self, tmp_path: Path, policy: str, report_s: float, t_min_s: float
     ) -> None:
+        policy = f'name = "seer"\n{policy}'
         spec, profile = self.measured_with(tmp_path, policy=policy, report_s=report_s)
         made = with_t_min(spec, profile, self.LIMITS, replace(self.LIMITS, deadline_s=7200))
         assert made == replace(spec.policy, t_min_s=pytest.approx(t_min_s))
 
+    @pytest.mark.parametrize(
+        ("policy", "report_s", "t_min_s"),
+        [
+            ("p_min = 1", 20.0, 48.0),
+            ("p_min = 2", 20.0, 28.0),
+            ("p_min = 1", 0.5, 9.0),
+            ("p_min = 1", 900.0, 600.0),  # a third of the deadline
+            ('t_min = "2m"', 20.0, 120.0),
+        ],
+    )
+    def test_of_seer_plus_on_machines_that_are_there_has_no_least_and_a_save(
+        self, tmp_path: Path, policy: str, report_s: float, t_min_s: float
+    ) -> None:
+        spec, profile = self.measured_with(tmp_path, policy=policy, report_s=report_s)
+        profile = replace(profile, job=replace(profile.job, save=Latency(3.0, 4.0)))
+        made = with_t_min(spec, profile, self.LIMITS, replace(self.LIMITS, deadline_s=7200))
+        assert made == replace(spec.policy, t_min_s=pytest.approx(t_min_s))
+        assert with_t_min(spec, profile, self.LIMITS, ideal=True).t_min_s >= 10.0
+
     def test_is_a_minute_if_nothing_was_measured(self, tmp_path: Path) -> None:
-        spec, profile = self.measured_with(tmp_path)
-        assert with_t_min(spec, replace(profile, source="assumed"), self.LIMITS) is spec.policy
+        spec, profile = self.measured_with(tmp_path, policy='name = "seer"')
+        assumed_profile = replace(profile, source="assumed")
+        assert with_t_min(spec, assumed_profile, self.LIMITS) == spec.policy
         assert spec.policy.t_min_s == 60
+
+    def test_is_what_is_assumed_for_seer_plus_on_machines_that_are_there(
+        self, tmp_path: Path
+    ) -> None:
+        here = write_spec(tmp_path)
+        profile = assumed(rented=False)
+        assert with_t_min(here, profile, self.LIMITS).t_min_s == pytest.approx(4.0 + 2 * 5.0 + 0.1)
+        assert with_t_min(here, profile, self.LIMITS, ideal=True) == here.policy
+        assert with_t_min(here, profile, self.LIMITS, name="asha").t_min_s == 60
+        rented = write_spec(tmp_path, 'provider = "ec2"\ninstance_type = "g5.xlarge"')
+        assert with_t_min(rented, assumed(rented=True), self.LIMITS).t_min_s == 60
 
     def test_is_what_the_plan_goes_by(self, tmp_path: Path) -> None:
         spec, profile = self.measured_with(tmp_path, policy='name = "seer"')

@@ -135,8 +135,9 @@ def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
                 f"{curves.mode!r}: leave it out, or give curves of the same metric"
             )
         goal = simulated_goal(spec, curves)
-        policy = with_t_min(spec, profile, *limits)
-        params = tuple(replace(policy, name=name) for name in names)
+        params = tuple(
+            with_t_min(spec, profile, *limits, name=name, ideal=asked.ideal) for name in names
+        )
     setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
     gpus = count(cluster.gpus_per_instance, "GPU")
     machines = f"instances of {gpus}, billed whole and for {cluster.minimum_s:g}s at least"

@@ -93,7 +93,7 @@ def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: M
             profile,
             simulated_goal(job, curves),
             id=job.id,
-            params=with_t_min(job, profile, limits),
+            params=with_t_min(job, profile, limits, ideal=asked.ideal),
             limits=Limits(
                 min(own.deadline_s or math.inf, limits.deadline_s),
                 min(own.budget_gpu_s or math.inf, limits.budget_gpu_s),

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from seerd.core.commands import AnyCommand, StopTrial
 from seerd.core.events import TrialComplained, TrialExited, TrialStarted
 from seerd.core.last_words import memory_lacked
 from seerd.core.lifecycle import TrialPhase
@@ -95,10 +96,17 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
     _release(state, trial, node, at)
     if len(trial.ends) == len(trial.held or ()):
         if trial.stop_command is not None:
-            state.under_way.pop(trial.stop_command, None)
+            _note_end(state, trial, state.under_way.pop(trial.stop_command, None))
             trial.stop_command = None
         _conclude(state, trial)
     state.touch(trial.id)
+
+
+def _note_end(state: State, trial: Trial, command: AnyCommand | None) -> None:
+    """Count how long an attempt took that was asked to save and exit."""
+    asked = isinstance(command, StopTrial) and command.checkpoint
+    if asked and all(end.cause == "asked" for end in trial.ends.values()):
+        state.end.seen.ends.add(state.now - trial.asked_s)
 
 
 def _alone(trial: Trial) -> bool:

@@ -15,7 +15,14 @@ from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
-    """Return how many seconds a trial has to save and exit; 0 where none saves."""
+    """Return how many seconds trials have to save and exit at the end, by what this run has seen;
+    0 where none saves.
+    """
+    return min(longest_grace_s(state), rules.learned_grace_s(state.end.seen, state.rules))
+
+
+def longest_grace_s(state: State) -> float:
+    """Return how many seconds a trial has to save and exit while no limit is near."""
     if not any(state.facts.problem_of(job).saves for job in state.jobs):
         return 0.0
     return rules.grace_within(
@@ -30,7 +37,8 @@ def terminate_s(state: State) -> float:
 
 def end_s(state: State) -> float:
     """Return the seconds from the end of the grace period until nothing costs any more."""
-    return _set_aside_s(state, state.rules.kill_s) + terminate_s(state)
+    kill_s = _set_aside_s(state, state.rules.kill_s)
+    return rules.learned_kill_s(kill_s, state.end.seen, state.rules) + terminate_s(state)
 
 
 def publish_s(state: State) -> float:
@@ -38,7 +46,9 @@ def publish_s(state: State) -> float:
     takes as long as storing, for which at most a tenth of the deadline is set aside.
     """
     if not state.facts.cluster.per_instance:
-        return _set_aside_s(state, state.rules.publish_s)
+        assumed_s = _set_aside_s(state, state.rules.publish_s)
+        beside_s = terminate_s(state)
+        return rules.learned_publish_s(assumed_s, state.end.seen, beside_s, state.rules)
     most_s = state.facts.problem.limits.deadline_s / 10
     return _set_aside_s(state, state.rules.publish_s + min(state.signs.save_s, most_s))
 
@@ -80,16 +90,16 @@ def budget_gpu_s(state: State) -> float:
 def quiet_by(state: State) -> float:
     """Return when no attempt may be left if all are stopped now; limits go before grace."""
     last_s = max(limit_at(state) + release_s(state), state.now + end_s(state))
-    return min(state.now + release_s(state), last_s) - terminate_s(state)
+    wanted_s = state.now + longest_grace_s(state) + end_s(state)
+    return min(wanted_s, last_s) - terminate_s(state)
 
 
 def grace_left_s(state: State) -> float:
     """Return the seconds that are left of the grace period; it begins when all trials must stop."""
-    if state.phase is RunPhase.RUNNING:
-        late_s = state.now - limit_at(state)
-        return max(0.0, grace_s(state) - max(0.0, late_s))
     left_s = (state.end.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now
-    return max(0.0, min(grace_s(state), left_s))
+    if state.phase is RunPhase.RUNNING:
+        left_s = limit_at(state) + grace_s(state) - state.now
+    return max(0.0, min(longest_grace_s(state), left_s))
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:

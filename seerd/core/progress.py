@@ -20,6 +20,10 @@ from seerd.core.state import GOES_ON, State, Trial
 from seerd.planner.model import Report
 from seerd.planner.trial_ids import job_of
 
+# a unit of work that takes so many times as long as the slowest of late brings the end forward at
+# once; for less, the next event that leaves something to decide is soon enough
+LONGER = 1.25
+
 
 def training(event: events.TrialTraining, state: State) -> None:
     """Record that an attempt has reached its training loop."""
@@ -55,6 +59,8 @@ def reported(event: events.TrialReported, state: State) -> None:
     trial.blocked_s.clear()
     if state.facts.goal_of(trial.id).target is not None:
         agenda.stirred |= job.empty or not state.facts.problem_of(job_of(trial.id)).saves
+    agenda.stirred |= event.unit_s > LONGER * state.end.seen.unit_s
+    state.end.seen.add_unit(event.unit_s, state.now)
     _took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None
@@ -72,6 +78,7 @@ def checkpointed(event: events.TrialCheckpointed, state: State) -> None:
     confirm(state, trial, Checkpoint(**fields))
     state.signs.free = event.free
     state.signs.save_s = max(state.signs.save_s, event.save_s)
+    state.end.seen.saves.add(event.save_s)
     _took(state, event.save_s)
 
 

@@ -19,6 +19,7 @@ from seerd.core.state import LIVE, Instance, State, Trial
 from seerd.core.verdicts import HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
+SOONER_S = 0.1  # a stop is not repeated for less than this
 FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")  # stops to start something else
 
 
@@ -54,7 +55,8 @@ def set_timer(state: State) -> Iterator[commands.SetTimer]:
 
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTrial]:
     """Stop an attempt that should not be where it is. Those of eliminated, broken or hanging trials
-    are killed; others may save first. A stop under way is repeated only as a kill.
+    are killed; others may save first. A stop under way is repeated only as a kill, or with less
+    time when the run closes.
     """
     hung = hangs(trial)
     if trial.held is None or (
@@ -62,9 +64,14 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTria
     ):
         return
     kill = trial.out or state.end.hard or hung or (trial.broken and not trial.saved)
+    grace_s = 0.0 if kill else _grace_s(state, trial)
     if trial.phase is TrialPhase.STOPPING:
         before = state.under_way.get(trial.stop_command or "")
-        if not kill or not isinstance(before, commands.StopTrial) or not before.checkpoint:
+        if not isinstance(before, commands.StopTrial) or not before.checkpoint:
+            return
+        sooner_s = trial.asked_s + before.grace_s - state.now - grace_s
+        is_due = state.phase is not RunPhase.RUNNING and sooner_s >= SOONER_S
+        if not kill and (trial.saved or not is_due):
             return
     why = _stop_cause(state, trial, hung=hung)
     ends_s = min(state.end.slowest_s, _between_reports_s(trial)) + state.rules.kill_s
@@ -80,7 +87,7 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTria
         attempt=trial.attempt,
         instance=first,
         checkpoint=not kill,
-        grace_s=0.0 if kill else _grace_s(state, trial),
+        grace_s=grace_s,
         beside=tuple(others),
         why=why,
         others=_heirs(state, trial) if why in ("displaced", "moved") else (),
@@ -126,6 +133,8 @@ def _heirs(state: State, trial: Trial) -> tuple[str, ...]:
 def _grace_s(state: State, trial: Trial) -> float:
     """Return the seconds that an attempt has to save, and to exit before its instance is taken."""
     own_left_s = limits.job_grace_left_s(state, job_of(trial.id))
+    if own_left_s < math.inf:  # when the job is over, a stop that is under way is not repeated
+        own_left_s = min(own_left_s, limits.grace_s(state))
     left_s = min(limits.grace_left_s(state), own_left_s)
     if trial.saved:
         left_s = min(left_s, state.rules.grace_min_s)

@@ -7,7 +7,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from seerd.core.seen import Seen
 from seerd.planner.model import ClusterFacts
+
+STEP_S = 0.1  # what is learned is rounded up to so many seconds, to change seldom
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class Rules:
     kill_s: float = 1.5  # from the end of the grace period until no process is left, at any load
     publish_s: float = 1.0  # from the last checkpoint until the best model is in its place
     short_s: float = 24.0  # a shorter deadline scales `grace_min_s`, `kill_s` and `publish_s` down
+    # these times are assumed until so many ends, or saves, were seen; then less is set aside if
+    # they took less, by so many standard deviations above their mean
+    few_times: int = 3
+    deviations: float = 4.0
+    exit_s: float = 0.5  # least time from a save until its trial has ended
+    kill_least_s: float = 0.5
     # an attempt with less time before the end is not started; at most the deadline divided by
     # `shortest_share`, and the time of the quickest first report, and at least `start_s`
     shortest_s: float = 5.0
@@ -94,6 +103,35 @@ def grace_within(
     least_s = shortened(rules.grace_min_s, deadline_s, rules)
     wanted = max(least_s, 2 * slowest_s + shortened(2, deadline_s, rules))
     return min(wanted, max(rules.grace_min_s, min(rules.grace_max_s, deadline_s / 10)))
+
+
+def learned_grace_s(seen: Seen, rules: Rules = RULES) -> float:
+    """Return how many seconds trials of this run need to save and exit: as long as others took, or
+    a unit of work of late, saves side by side and an exit. Infinite if few others did.
+    """
+    if seen.ends.count < rules.few_times:
+        return math.inf
+    saves_s = 2 * seen.saves.above_s(rules.deviations)
+    needed_s = max(seen.ends.above_s(rules.deviations), seen.unit_s + saves_s + rules.exit_s)
+    return math.ceil(needed_s / STEP_S) * STEP_S
+
+
+def learned_kill_s(assumed_s: float, seen: Seen, rules: Rules = RULES) -> float:
+    """Return how many of the seconds assumed for a kill this run needs: few on a machine where
+    trials end regularly.
+    """
+    if seen.ends.count < rules.few_times:
+        return assumed_s
+    return min(assumed_s, rules.kill_least_s + seen.ends.deviation_s)
+
+
+def learned_publish_s(assumed_s: float, seen: Seen, beside_s: float, rules: Rules = RULES) -> float:
+    """Return how many of the seconds assumed for publishing a model this run needs, by its saves,
+    beyond those that machines take to be given back at the same time (`beside_s`).
+    """
+    if seen.saves.count < rules.few_times:
+        return assumed_s
+    return min(assumed_s, max(0.0, 2 * seen.saves.above_s(rules.deviations) - beside_s))
 
 
 def closing_s(

@@ -25,6 +25,7 @@ from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.placement import Assignment, Slots
 from seerd.core.rules import RULES, Rules
+from seerd.core.seen import Seen
 from seerd.core.wanted import Agenda, Aims, PlanInForce
 from seerd.planner.model import Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
@@ -370,6 +371,7 @@ class RunEnd:
     detail: str = ""  # `why` in words, if there is more to say; else empty
     close_by: float | None = None  # when no attempt may be left, in seconds since the run began
     slowest_s: float = 0.0  # seconds of the slowest unit of work or save so far
+    seen: Seen = field(default_factory=Seen)  # how long units, saves and ends have taken
     promised: verdicts.Promised | None = None  # how long agents may go on alone
 
 

@@ -29,13 +29,18 @@ P_MAX_UNUSED = (
 
 
 def problem_of(
-    spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()
+    spec: Spec,
+    cluster: ClusterFacts,
+    profile: Profile,
+    notes: tuple[str, ...] = (),
+    *,
+    ideal: bool = False,
 ) -> Problem:
     """Make what one job's policy plans with, before the cloud's costs are set aside. `notes`: what
-    the user should know of it. Raises `UsageError` if a limit is missing.
+    the user should know of it; `ideal`: as published. Raises `UsageError` if a limit is missing.
     """
     limits = limits_of(spec.limits, cluster)
-    params, saves = with_t_min(spec, profile, limits), spec.train.saves
+    params, saves = with_t_min(spec, profile, limits, ideal=ideal), spec.train.saves
     begins_anew = not saves or spec.loads_nothing()
     is_wider = params.p_max is not None and params.p_max > params.p_min
     return Problem(
@@ -98,17 +103,26 @@ def planned_job(job: Spec, run: Limits, cluster: ClusterFacts, profile: Profile)
     return PlannedJob(job.id, problem, job.goal.mode, job.goal.metric, job.weight)
 
 
-def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
-    """Return the `[policy]` table with `t_min` as measured, unless it is given or nothing was
-    measured: a start and two reports on `p_min` GPUs, if the tightest of these limits allow that.
+def with_t_min(
+    spec: Spec, profile: Profile, *limits: Limits, name: str | None = None, ideal: bool = False
+) -> PolicyParams:
+    """Return the `[policy]` table with the shortest first round, unless `t_min` is given: a start
+    and two reports on `p_min` GPUs, if they were measured and the tightest of these limits allow
+    that. On machines that are there `seer+` needs no round but these and a save, also as assumed.
+
+    name   the policy, if it is another than the spec's
+    ideal  as published: nothing that was only assumed counts
     """
-    params, job = spec.policy, profile.job
-    if spec.t_min_s is not None or not profile.is_measured:
+    params, job = replace(spec.policy, name=name or spec.policy.name), profile.job
+    is_least = params.name == "seer+" and not (spec.cluster.rented or ideal)
+    if spec.t_min_s is not None or not (profile.is_measured or is_least):
         return params
     report_s = job.report.p50_s / job.scaling.speed(params.p_min)
-    look_s = job.start.p50_s + FIRST_LOOK_REPORTS * report_s
-    longest_s = min(min(each.deadline_s, each.budget_gpu_s / params.p_min) for each in limits)
-    return replace(params, t_min_s=max(LEAST_LOOK_S, min(look_s, MOST_LOOK * longest_s)))
+    look_s = job.start.p50_s + FIRST_LOOK_REPORTS * report_s + job.save.p50_s * is_least
+    if profile.is_measured:
+        longest_s = min(min(each.deadline_s, each.budget_gpu_s / params.p_min) for each in limits)
+        look_s = min(look_s, MOST_LOOK * longest_s)
+    return replace(params, t_min_s=look_s if is_least else max(LEAST_LOOK_S, look_s))
 
 
 def target_notes(spec: Spec) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ pure functions; a plan whose bill does not fit is adjusted here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from seerd.core.rules import closing_s, shortest_s
@@ -92,12 +92,20 @@ def first_configs(problem: Problem, mode: Mode) -> list[Config]:
 
 
 def others(
-    problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
+    problem: Problem,
+    cluster: ClusterFacts,
+    profile: Profile,
+    *,
+    ideal: bool = False,
+    t_min_s: Callable[[str], float] | None = None,
 ) -> dict[str, Planned | Impossible]:
-    """Plan for the same limits with each other policy."""
+    """Plan for the same limits with each other policy. `t_min_s`: returns a policy's shortest first
+    round; None: the problem's.
+    """
     plans: dict[str, Planned | Impossible] = {}
     for name in (name for name in POLICIES if name != problem.params.name):
-        other = replace(problem, params=replace(problem.params, name=name))
+        least_s = problem.params.t_min_s if t_min_s is None else t_min_s(name)
+        other = replace(problem, params=replace(problem.params, name=name, t_min_s=least_s))
         try:
             plan = _planned(other, cluster, profile, ideal=ideal)
         except UsageError as error:

@@ -17,7 +17,14 @@ from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.stages import WorkStage, lanes, work_stages
-from seerd.planning.facts import earlier_notes, job_facts, problem_of, shared_problem, target_notes
+from seerd.planning.facts import (
+    earlier_notes,
+    job_facts,
+    problem_of,
+    shared_problem,
+    target_notes,
+    with_t_min,
+)
 from seerd.planning.planned import Planned, closing_of, others, plan_for, warnings
 from seerd.planning.profiles import profile_for
 from seerd.shell.home import Home
@@ -243,7 +250,8 @@ def plan_of(
             )
         return elastic_plan(job, cluster, slowest, minimize)
     notes = (*quote.notes, *filter(None, [slowest.note]))
-    return plan_for(problem_of(job, cluster, slowest, notes), cluster, slowest, ideal=ideal)
+    problem = problem_of(job, cluster, slowest, notes, ideal=ideal)
+    return plan_for(problem, cluster, slowest, ideal=ideal)
 
 
 def facts_of(
@@ -276,7 +284,12 @@ def others_of(
     job = experiment.jobs[0]
     profile = profile_for(home.path, job, quote.machine_types)
     cluster = _booting(quote.facts, profile)
-    return others(problem_of(job, cluster, profile), cluster, profile, ideal=ideal)
+    problem = problem_of(job, cluster, profile, ideal=ideal)
+
+    def t_min_s(name: str) -> float:
+        return with_t_min(job, profile, problem.limits, name=name, ideal=ideal).t_min_s
+
+    return others(problem, cluster, profile, ideal=ideal, t_min_s=t_min_s)
 
 
 def _booting(cluster: ClusterFacts, profile: Profile) -> ClusterFacts:

@@ -30,11 +30,13 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.state import GONE, LIVE, State, new_state
 from seerd.core.step import Difference, again, follow, step
 from seerd.core.wanted import Agenda
+from seerd.planner.profile import Latency
 from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.core.test_alike import crash
 from tests.core.test_alike import run_of as run_of_trials
 from tests.core.test_answers import FIRST, Run
+from tests.core.test_seen import world_of
 from tests.properties.test_core_properties import faulty_world, recorded
 
 MakeFacts = Callable[..., RunFacts]
@@ -259,6 +261,14 @@ def in_many_ways() -> Told:
     return run.state.facts, run.journal, run.state
 
 
+@cache
+def with_ends_that_differ() -> Told:
+    """Trials that are asked to save and exit take ever another time."""
+    world = world_of(60.0, Latency(0.5, 1.0))
+    world.run()
+    return world.facts, world.journal, world.state
+
+
 def told() -> list[Told]:
     worlds = [run_of(seed) for seed in ALTERED]
     return [
@@ -271,6 +281,7 @@ def told() -> list[Told]:
         blocked_alone(),
         missing(),
         in_many_ways(),
+        with_ends_that_differ(),
         *((one.facts, one.journal, one.state) for one in worlds),
     ]
 

@@ -10,6 +10,8 @@ AIMING = "tests/core/test_aiming.py"
 NODES = "tests/core/test_several_nodes.py"
 PROVISIONING = "tests/core/test_provisioning.py"
 LIMITS = "tests/core/test_limits.py"
+SEEN = "tests/core/test_seen.py"
+PROFILES = "tests/test_profiles.py"
 SETTING = "tests/sim/test_setting.py"
 MARGIN = "tests/sim/test_margin_costs_no_gpu.py"
 
@@ -260,6 +262,62 @@ COUNTING = (
         "params.p_min * rounds",
         "params.p_min * max(1, rounds - 1)",
         ("tests/planner/test_seer.py", "tests/properties/test_seer_properties.py"),
+    ),
+    Mutant(
+        "what is set aside for the end is what is assumed",
+        "what is set aside for the end is what the run has seen",
+        "learned_grace_s",
+        "seen.ends.count < rules.few_times",
+        "True",
+        (SEEN,),
+    ),
+    Mutant(
+        "one trial that was quick decides how long all have to save",
+        "everything is asked to stop early enough that trials can save",
+        "learned_grace_s",
+        "seen.ends.count < rules.few_times",
+        "seen.ends.count < 1",
+        (SEEN,),
+    ),
+    Mutant(
+        "the last trials have less time to save than their units of work take",
+        "everything is asked to stop early enough that trials can save",
+        "learned_grace_s",
+        "seen.unit_s + saves_s + rules.exit_s",
+        "saves_s + rules.exit_s",
+        (SEEN,),
+    ),
+    Mutant(
+        "a trial that is stopped has no more time than at the end of the run",
+        "a trial that moves may save first",
+        "grace_left_s",
+        "min(longest_grace_s(state), left_s)",
+        "min(grace_s(state), left_s)",
+        (SEEN,),
+    ),
+    Mutant(
+        "a stop that has more time than is left is not repeated when the run closes",
+        "the budget is kept, with what is committed",
+        "_stop_if_misplaced",
+        "trial.saved or not is_due",
+        "True",
+        (SEEN,),
+    ),
+    Mutant(
+        "`t_min` refuses a short run of `seer+` on machines that are there",
+        "on machines that are there `seer+` needs a start, two reports and a save",
+        "with_t_min",
+        "profile.is_measured or is_least",
+        "profile.is_measured",
+        (PROFILES,),
+    ),
+    Mutant(
+        "a `t_min` that the spec gives counts for nothing",
+        "a `t_min` that the spec gives holds",
+        "with_t_min",
+        "spec.t_min_s is not None",
+        "False",
+        (PROFILES,),
     ),
     Mutant(
         "the time to save is less than the slowest save takes",
