@@ -12,7 +12,7 @@ LASTS = 3  # a unit of work counts for so many times its own seconds
 
 
 @dataclass(slots=True)
-class Times:
+class Durations:
     """Mean and spread of how long something takes, in seconds."""
 
     count: int = 0  # how many were seen
@@ -42,8 +42,8 @@ class Seen:
     """How long units of work, saves and ends of trials have taken."""
 
     # from when a trial was asked to save and exit until the core knew that it had
-    ends: Times = field(default_factory=Times)
-    saves: Times = field(default_factory=Times)  # until a checkpoint was in the store
+    ends: Durations = field(default_factory=Durations)
+    saves: Durations = field(default_factory=Durations)  # until a checkpoint was in the store
     # units of work that no later one has exceeded, the slowest first: until when each counts, in
     # seconds since the run began, and its seconds
     units: list[tuple[float, float]] = field(default_factory=list)

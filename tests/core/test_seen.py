@@ -19,7 +19,7 @@ from seerd.core.events import RunFacts, StopAsked, TrialExited, TrialReported, T
 from seerd.core.limits import close_at, end_s, grace_s, longest_grace_s, publish_s, release_s
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.rules import RULES, closing_s, learned_grace_s, shortened
-from seerd.core.seen import LASTS, NEWEST, Seen, Times
+from seerd.core.seen import LASTS, NEWEST, Durations, Seen
 from seerd.core.state import State
 from seerd.planner.model import PolicyParams
 from seerd.planner.profile import Latency
@@ -34,8 +34,8 @@ SECONDS = st.floats(0.0, 100.0)
 MANY = st.lists(SECONDS, min_size=1, max_size=60)
 
 
-def times_of(seconds: list[float]) -> Times:
-    times = Times()
+def times_of(seconds: list[float]) -> Durations:
+    times = Durations()
     for each in seconds:
         times.add(each)
     return times
@@ -55,7 +55,7 @@ def with_seen(state: State, seen: Seen) -> State:
     return state
 
 
-class TestTimes:
+class TestDurations:
     @given(st.lists(SECONDS, min_size=1, max_size=round(1 / NEWEST)))
     def test_the_first_count_alike(self, seconds: list[float]) -> None:
         times = times_of(seconds)

@@ -305,7 +305,7 @@ COUNTING = (
     ),
     Mutant(
         "`t_min` refuses a short run of `seer+` on machines that are there",
-        "on machines that are there `seer+` needs a start, two reports and a save",
+        "there `seer+` needs a start, two reports and a save",
         "with_t_min",
         "profile.is_measured or is_least",
         "profile.is_measured",
