@@ -98,7 +98,7 @@ READING = (
         "a stop without a grace period does not replace the one before",
         "a second interrupt kills",
         "_stop_if_misplaced",
-        "not kill or not isinstance(before, commands.StopTrial) or not before.checkpoint",
+        "not isinstance(before, commands.StopTrial) or not before.checkpoint",
         "before",
         (f"{RUN}::test_a_second_interrupt_kills",),
     ),
