@@ -462,6 +462,21 @@ def test_a_run_of_some_seconds_trains_and_hands_back_a_model_in_time(seerd: Seer
     assert "the best model is that of" in said
 
 
+def test_a_run_of_20_s_on_one_slot_needs_no_t_min(seerd: Seerd) -> None:
+    """Unless the spec gives one, or it is planned as published."""
+    seerd.write_spec(env=SHORT, deadline="20s", budget="20gpu-s")
+    own = 'name = "seer"\neta = 2\np_max = 2\nt_min = "6s"\n'
+    text = seerd.spec.read_text()
+    assert own in text
+    seerd.spec.write_text(text.replace(own, "").replace("gpus = 8", "gpus = 1"))
+    for given in (["--set", "policy.t_min=1m"], ["--ideal"]):
+        assert "the shortest round is 60s" in seerd("plan", str(seerd.spec), *given, code=3)
+    told = seerd.json("run", str(seerd.spec))
+    assert told["best"] is not None
+    assert told["elapsed_s"] <= told["deadline_s"]
+    assert told["gpu_min"] <= told["budget_gpu_min"]
+
+
 def test_limits_that_fit_nothing_say_which_would(seerd: Seerd) -> None:
     seerd.write_spec(t_min="40s", deadline="20s")
     out = seerd("run", str(seerd.spec), code=3)
