@@ -67,17 +67,17 @@ def test_the_command_tells_the_run_and_nothing_is_wider_than_the_terminal(
     moved = "t0003, t0004, t0005, t0006 must save and go on elsewhere"
     assert f"the cloud takes m2.1 away at 3m20s; {moved}" in text
     assert (
-        "the model: t0005, accuracy 0.600576 after 43 reports: the best of 7 with a confirmed "
+        "the model: t0005, accuracy 0.600576 after 44 reports: the best of 7 with a confirmed "
         "checkpoint" in text
     )
-    assert text.rstrip().endswith("replayed 239 events: the same 45 commands came out")
+    assert text.rstrip().endswith("replayed 240 events: the same 45 commands came out")
     assert max(len(line) for line in done.stdout.splitlines()) <= columns
 
 
 def test_json_says_the_same_and_its_stages_add_up(home: Path) -> None:
     done = seerd(home, "replay", RUN[:6], "--json")
     timeline = json.loads(done.stdout)
-    assert (timeline["events"], timeline["commands"], timeline["same"]) == (239, 45, True)
+    assert (timeline["events"], timeline["commands"], timeline["same"]) == (240, 45, True)
     assert timeline["difference"] is None
     assert [chapter["stage"] for chapter in timeline["chapters"]] == [1, 2, None]
     assert sum(chapter["gpu_min"] for chapter in timeline["chapters"]) == pytest.approx(
@@ -135,7 +135,7 @@ def test_a_moment_tells_what_ran_and_what_comes_first(home: Path) -> None:
     # was asked for at 80 s, and counts for a minute at once.
     spent = 2 * 4 * 90 + 4 * (80.6 - 0.05) + 4 * 60
     assert moment["spent_gpu_min"] == pytest.approx(spent / 60, abs=0.02)
-    assert moment["events"] == 239, "the whole journal was replayed"
+    assert moment["events"] == 240, "the whole journal was replayed"
     page = re.sub(r"\s+", " ", printed(told(home, at="1m30s").page))
     assert "the stage is over, the policy is asked (comes first)" in page
     assert "waiting for GPUs: t0007 (1)" in page
@@ -151,8 +151,8 @@ def test_a_moment_may_be_an_event_and_a_trial_can_be_told_until_then(home: Path)
     for wrong in ("70", "@x", "soon"):
         with pytest.raises(UsageError, match="--at"):
             moment_of(wrong)
-    with pytest.raises(UsageError, match="events 1 to 239"):
-        told(home, at="@240")
+    with pytest.raises(UsageError, match="events 1 to 240"):
+        told(home, at="@241")
     with pytest.raises(UsageError, match="nothing had happened yet"):
         told(home, at="0.01s")
     assert moment_of("1h") == Moment(at_s=3600.0)
@@ -168,7 +168,7 @@ def test_other_decisions_are_told_once_beside_the_story_that_was_recorded(home: 
     done = seerd(home, "replay", "last")
     assert done.returncode == 0, done.stderr
     text = re.sub(r"\s+", " ", done.stdout)
-    assert "replayed 239 events; after event 128 something else would be decided now" in text
+    assert "replayed 240 events; after event 128 something else would be decided now" in text
     assert text.count("would be decided") == 1
     recorded, now = text.split(" recorded: ")[1].split(" now: ")
     assert recorded.startswith("StopTrial(")
