@@ -104,5 +104,4 @@ class Callback(Base):
         folder = Path(self.folder) / f"step-{trainer.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
         trainer.save_checkpoint(folder / FILE)
-        self._framework.keep(folder)
-        self._framework.forget(folder)
+        self._framework.keep(folder, removes=True)

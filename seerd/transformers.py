@@ -99,6 +99,4 @@ class Callback(TrainerCallback):
             return
         self._saves = False
         folder = Path(args.output_dir or self.folder) / f"checkpoint-{state.global_step}"
-        self._framework.keep(folder)
-        if not args.load_best_model_at_end:
-            self._framework.forget(folder)
+        self._framework.keep(folder, removes=not args.load_best_model_at_end)

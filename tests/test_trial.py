@@ -5,242 +5,40 @@ of GPUs, who leaves when.
 from __future__ import annotations
 
 import fcntl
-import gc
 import hashlib
 import json
 import math
 import os
 import pickle
-import runpy
 import shutil
-import signal
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.agent.manifest import Comparison
-from seerd.agent.warm.script import Script
 from seerd.training import checkpoints
 from seerd.training.attempt import Attempt, aggregate, since_boot
 from seerd.training.data import Sampler, Share, split
 from seerd.training.marks import Mark, Steps
 from seerd.training.pace import Horizon
 from seerd.training.ranks import Ranks
-from tests.agent.forks import forked
+from tests.trials import ROOT, Bench, Processes
 
-ROOT = Path(__file__).parent.parent
 GOAL = Comparison("accuracy", "max")
-REGRESSION = ROOT / "tests" / "programs" / "regression.py"
-
-
-class Processes:
-    """The ranks of an attempt: forks of this process, since an import of torch takes seconds. As
-    under torchrun they meet at a store, and if one fails, the others are killed.
-    """
-
-    started: ClassVar[list[Processes]] = []
-
-    def __init__(self, script: Path, gpus: int, environment: dict[str, str], log: Path) -> None:
-        import_torch()
-        self._log = log
-        log.touch()
-        self._store = Store() if gpus > 1 else None
-        shared = self._store.environment(gpus) if self._store is not None else {}
-        self._left: set[int] = set()
-        for rank in map(str, range(gpus)):
-            own = {"RANK": rank, "LOCAL_RANK": rank} if shared else {}
-            env = {**environment, **shared, **own}
-            self._left.add(forked(lambda env=env: become(script, env, log)))
-        self.failed = False
-        self.started.append(self)
-
-    def poll(self) -> bool:
-        """Whether all have ended."""
-        for pid in list(self._left):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                self._left.remove(pid)
-                self.failed |= status != 0
-        if self.failed:
-            self.kill()
-        if not self._left and self._store is not None:
-            self._store.close()
-            self._store = None
-        return not self._left
-
-    def kill(self) -> None:
-        for pid in self._left:
-            os.kill(pid, signal.SIGKILL)
-
-    def printed(self) -> str:
-        """What they have printed until all have ended."""
-        while not self.poll():
-            time.sleep(0.01)
-        return self._log.read_text()
 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """A test that has failed leaves no process behind."""
     yield
-    while Processes.started:
-        process = Processes.started.pop()
-        process.kill()
-        process.printed()
-
-
-@cache
-def import_torch() -> None:
-    """Import torch before the forks, without its compiler, which its first optimizer would import.
-    Only here, since every worker reads this file.
-    """
-    runpy.run_path(str(ROOT / "tests" / "no_compiler" / "sitecustomize.py"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torch
-
-        torch.optim.SGD([torch.zeros(1)])
-
-
-def become(script: Path, environment: dict[str, str], log: Path) -> None:
-    """Make this fork the process of the script."""
-    import torch
-
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(output, number)
-    os.environ.clear()
-    os.environ.update(environment)
-    warnings.resetwarnings()
-    torch.set_num_threads(1)
-    gc.freeze()  # what is pytest's is not looked at when the script ends
-    Script([sys.executable, str(script)]).run()
-
-
-class Store:
-    """Where ranks meet, served by a fork as by torchrun's process."""
-
-    def __init__(self) -> None:
-        import torch.distributed
-
-        (told, tells), (needed, self._keeps) = os.pipe(), os.pipe()
-
-        def serve() -> None:
-            os.close(self._keeps)
-            served = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-            os.write(tells, b"%d\n" % served.port)
-            os.read(needed, 1)
-
-        self._pid = forked(serve)
-        for theirs in (tells, needed):
-            os.close(theirs)
-        with os.fdopen(told) as reading:
-            self._port = reading.readline().strip()
-
-    def environment(self, ranks: int) -> dict[str, str]:
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port}
-        return {**place, "WORLD_SIZE": str(ranks), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-
-    def close(self) -> None:
-        os.close(self._keeps)
-        os.waitpid(self._pid, 0)
-
-
-class Bench:
-    """A trial's folders, as an agent would make them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.checkpoints = folder / "checkpoints"
-        self.attempts = 0
-
-    def run(
-        self,
-        gpus: int,
-        *,
-        steps: int = 24,
-        unit: int = 2,
-        code: int = 0,
-        every_s: float = 0.0,
-        **env: str,
-    ) -> list[dict]:
-        """One attempt; the lines that it wrote for the agent."""
-        process, out = self.start(gpus, steps=steps, unit=unit, every_s=every_s, **env)
-        text = process.printed()
-        assert process.failed == (code != 0), text
-        return self.lines(out)
-
-    def start(
-        self,
-        gpus: int,
-        *,
-        steps: int,
-        unit: int,
-        every_s: float = 0.0,
-        script: Path = REGRESSION,
-        max_reports: int | None = None,
-        smooth: int = 1,
-        constraints: Sequence[str] = (),
-        **env: str,
-    ) -> tuple[Processes, Path]:
-        self.attempts += 1
-        attempt = self.folder / str(self.attempts)
-        attempt.mkdir(parents=True)
-        self.checkpoints.mkdir(exist_ok=True)
-        about = {
-            "version": 1,
-            "run": "r",
-            "trial": "t0001",
-            "attempt": self.attempts,
-            "config": {"lr": 0.05},
-            "gpus": gpus,
-        }
-        about |= {
-            "allocations": [1, 2, 4],
-            "metric": "accuracy",
-            "mode": "max",
-            "seed": 7,
-            "checkpoint_every_s": every_s,
-            "max_reports": max_reports,
-            "smooth": smooth,
-            "constraints": list(constraints),
-        }
-        (attempt / "trial.json").write_text(
-            json.dumps({**about, "checkpoints": str(self.checkpoints)})
-        )
-        environment = {
-            **os.environ,
-            "SEERD_DIR": str(attempt),
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-        }
-        environment |= {
-            "TEST_OUT": str(self.folder / "steps.jsonl"),
-            "TEST_STEPS": str(steps),
-            "TEST_UNIT": str(unit),
-            **env,
-        }
-        process = Processes(script, gpus, environment, attempt / "log")
-        return process, attempt / "out.jsonl"
-
-    def lines(self, out: Path) -> list[dict]:
-        return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-
-    def steps(self) -> list[dict]:
-        """Every global step, in the order in which they were trained; of steps trained twice the
-        last.
-        """
-        rows = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
-        return list({row["step"]: row for row in rows}.values())
+    Processes.end_all()
 
 
 @pytest.fixture(scope="module")
@@ -397,7 +195,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
 
     shutil.copytree(twice_saved, tmp_path / "saved")
     older = damaged(tmp_path / "saved", damage, tmp_path / "evil")
-    assert checkpoints.newest(torch, tmp_path / "saved") == older.read_bytes()
+    assert checkpoints.newest(torch, tmp_path / "saved") == older
     assert not (tmp_path / "evil").exists()
 
 
@@ -429,7 +227,7 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
 
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "replace", named)
-    checkpoints.write(tmp_path, "1", {"epoch": 1, "metrics": {}}, b"weights", GOAL)
+    checkpoints.write(tmp_path, "1", 1, {}, lambda out: out.write(b"weights"), GOAL)
     assert done == [
         ("flushed", ".1.pt"),
         ("named", "1.pt"),
@@ -440,8 +238,8 @@ def test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_i
 
 def test_the_newest_two_checkpoints_and_the_best_stay_here(tmp_path: Path) -> None:
     for number, accuracy in enumerate((0.4, 0.9, None, 0.5, 0.6, 0.5), 1):
-        payload = {"epoch": number, "metrics": {"accuracy": accuracy}}
-        checkpoints.write(tmp_path, str(number), payload, b"weights", GOAL)
+        metrics = {"accuracy": accuracy}
+        checkpoints.write(tmp_path, str(number), number, metrics, lambda _: None, GOAL)
     assert {path.stem for path in tmp_path.iterdir()} == {"2", "5", "6"}
 
 
@@ -449,12 +247,13 @@ def test_of_a_script_that_reports_each_step_the_newest_checkpoints_stay_and_are_
     tmp_path: Path,
 ) -> None:
     for reports in (999_998, 999_999, 1_000_000, 1_000_001, 10_000_000):
-        payload = {"epoch": reports, "metrics": {}}
-        data = checkpoints.dumped(None, payload)
-        checkpoints.write(tmp_path, f"{reports:06d}-{reports:08d}", payload, data, GOAL)
+        dump = partial(checkpoints.dump, None, {"epoch": reports})
+        checkpoints.write(tmp_path, f"{reports:06d}-{reports:08d}", reports, {}, dump, GOAL)
     there = {path.stem for path in tmp_path.iterdir()}
     assert there == {"1000001-01000001", "10000000-10000000"}
-    assert json.loads(checkpoints.newest(None, tmp_path) or b"")["epoch"] == 10_000_000
+    newest = checkpoints.newest(None, tmp_path)
+    assert newest is not None
+    assert checkpoints.load(None, newest) == {"epoch": 10_000_000}
 
 
 GETS_BETTER_THEN_WORSE = """

@@ -3,6 +3,7 @@
 The one rule: a checkpoint exists when its manifest does, and its manifest is written last.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -10,27 +11,39 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, cast
 
-from seerd.agent import folders
+from seerd.agent import folders, plainfile
 from seerd.agent.manifest import Comparison, by_number, needed
+from seerd.training.copies import hollow
 
 FLUSHED = 32 << 20  # bytes after which written data must be on the disk
 ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
+FOLDER = folders.LISTING.encode() + b"\0"  # how a checkpoint begins that is a folder
 
 
-def write(folder: Path, name: str, about: Dict[str, Any], data: bytes, goal: Comparison) -> None:
-    """Write a checkpoint of these bytes, and remove those that are not `needed` any more. `about`:
-    what is known of the trial.
+def write(
+    folder: Path,
+    name: str,
+    epoch: int,
+    metrics: Dict[str, Optional[float]],
+    dump: Callable[["Flushed"], None],
+    goal: Comparison,
+) -> None:
+    """Write a checkpoint whose bytes `dump` writes, and remove those that are not `needed` any
+    more. `epoch`, `metrics`: for its manifest.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    with _whole(folder / f"{name}.pt") as out:
+        dump(out)
+        size = out.tell()
     manifest = {
         "version": 1,
         "name": name,
-        "epoch": about["epoch"],
-        "metrics": about["metrics"],
-        "sha256": _write_whole(folder / f"{name}.pt", data),
-        "size": len(data),
+        "epoch": epoch,
+        "metrics": metrics,
+        "sha256": out.sha256.hexdigest(),
+        "size": size,
         "versions": versions(),
     }
     publish(folder, manifest, goal)
@@ -38,11 +51,19 @@ def write(folder: Path, name: str, about: Dict[str, Any], data: bytes, goal: Com
 
 def publish(folder: Path, manifest: Dict[str, Any], goal: Comparison) -> None:
     """Write a checkpoint's manifest, and remove checkpoints that are not `needed` any more."""
-    _write_whole(folder / f"{manifest['name']}.json", json.dumps(manifest).encode())
+    with _whole(folder / f"{manifest['name']}.json") as out:
+        out.write(json.dumps(manifest).encode())
     worths = {path.stem: goal.worth_at(folder, path.stem) for path in every(folder)}
     for old in worths.keys() - needed(worths):
         (folder / f"{old}.json").unlink()
         (folder / f"{old}.pt").unlink(missing_ok=True)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a process that was killed has left: all that is without a manifest, or a part."""
+    for path in folder.glob("*"):
+        if path.name.startswith(".") or not path.with_suffix(".json").exists():
+            path.unlink()
 
 
 def versions() -> Dict[str, str]:
@@ -57,14 +78,14 @@ def every(folder: Path) -> List[Path]:
     return sorted(folder.glob("[0-9]*.json"), key=lambda path: by_number(path.stem))
 
 
-def newest(torch: Any, folder: Path) -> Optional[bytes]:
-    """Read the newest whole checkpoint, None if there is none; damaged ones lose their manifest."""
+def newest(torch: Any, folder: Path) -> Optional[Path]:
+    """Find the newest whole checkpoint's file, None if there is none; damaged ones lose their
+    manifest.
+    """
     for path in reversed(every(folder)):
         try:
-            manifest = json.loads(path.read_text())
-            data = path.with_suffix(".pt").read_bytes()
-            sha256 = hashlib.sha256(data).hexdigest()
-            if len(data) != manifest["size"] or sha256 != manifest["sha256"]:
+            data = path.with_suffix(".pt")
+            if not is_whole(data, json.loads(path.read_text())):
                 raise ValueError("its size or checksum is not that of its manifest")
             if not is_folder(data):
                 load(torch, data)
@@ -80,62 +101,64 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
     return None
 
 
-def load(torch: Any, data: bytes) -> Dict[str, Any]:
-    """Read what `write` was given. No code in it is run."""
+def is_whole(path: Path, manifest: Dict[str, Any]) -> bool:
+    """Return whether this file has the size and checksum of a manifest. Raises `OSError`."""
+    with plainfile.opened(path) as file:
+        return plainfile.copied(file) == (manifest["size"], manifest["sha256"])
+
+
+def load(torch: Any, path: Path) -> Dict[str, Any]:
+    """Read what `dump` was given. No code in it is run, and tensors are mapped: their bytes are
+    read when they are used.
+    """
     loaded: Dict[str, Any] = (
-        json.loads(data)
+        json.loads(path.read_bytes())
         if torch is None
-        else torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        else torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)
     )
     return loaded
 
 
-def is_folder(data: bytes) -> bool:
-    """Return whether these are the bytes of a checkpoint that is a folder."""
-    return data.startswith(folders.LISTING.encode() + b"\0")
+def is_folder(path: Path) -> bool:
+    """Return whether this file is a checkpoint that is a folder."""
+    with plainfile.opened(path) as file:
+        return file.read(len(FOLDER)) == FOLDER
 
 
-def packed(folder: Path, about: Dict[str, Any]) -> bytes:
-    """Return the bytes of a checkpoint of this folder, with what is known of the trial."""
+def pack(folder: Path, about: Dict[str, Any], out: "Flushed") -> None:
+    """Write a checkpoint of this folder, with what is known of the trial."""
     (folder / ABOUT).write_text(json.dumps(about))
-    out = io.BytesIO()
-    folders.pack(folder, out)
-    return out.getvalue()
-
-
-def unpack(data: bytes, folder: Path) -> None:
-    """Make the folder anew from the result of `packed`. Raises `CheckpointError`, `OSError`."""
-    part = folder.with_name(f".{folder.name}.pt")
-    part.write_bytes(data)
-    folders.unpack(part, folder)
-    part.unlink()
+    folders.pack(folder, cast(BinaryIO, out))
 
 
 def about(folder: Path) -> Dict[str, Any]:
-    """Return what `packed` was given."""
+    """Return what `pack` was given."""
     body: Dict[str, Any] = json.loads((folder / ABOUT).read_text())
     return body
 
 
-def dumped(torch: Any, payload: Any) -> bytes:
-    """Return the bytes of a checkpoint that `load` can read."""
+def dump(torch: Any, payload: Any, out: Any) -> None:
+    """Write a checkpoint that `load` can read."""
     if torch is None:
-        return json.dumps(payload).encode()
-    buffer = io.BytesIO()
-    torch.save(payload, buffer)
-    return buffer.getvalue()
+        out.write(json.dumps(payload).encode())
+    else:
+        torch.save(payload, out)
 
 
-def _write_whole(path: Path, data: bytes) -> str:
-    """Write a file that gets its name only when its bytes are on the disk; return its checksum."""
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator["Flushed"]:
+    """Open a file that gets its name when its bytes are on the disk; else nothing is left of it."""
     part = path.with_name(f".{path.name}")
-    with open(part, "wb") as file:
-        out = Flushed(file)
-        for at in range(0, len(data), FLUSHED):
-            out.write(memoryview(data)[at : at + FLUSHED])
-        out.flush()
-    os.replace(part, path)
-    return out.sha256.hexdigest()
+    try:
+        # Without a buffer: a process that the script forks could write it out a second time.
+        with open(part, "wb", buffering=0) as file:
+            out = Flushed(file)
+            yield out
+            out.flush()
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 class Flushed:
@@ -149,13 +172,20 @@ class Flushed:
         self.sha256 = hashlib.sha256()  # the checksum of what was written
 
     def write(self, data: Any) -> int:
-        """Write as a file does."""
-        self.sha256.update(data)
-        written = self._file.write(data)
-        self._unflushed += len(data)
+        """Write as a file does, all of it."""
+        view = memoryview(data)
+        for at in range(0, len(view), FLUSHED):
+            self._write(view[at : at + FLUSHED])
+        return len(view)
+
+    def _write(self, piece: memoryview) -> None:
+        self.sha256.update(piece)
+        left = piece
+        while left:  # a file without a buffer may take less
+            left = left[self._file.write(left) :]
+        self._unflushed += len(piece)
         if self._unflushed >= FLUSHED:
             self.flush()
-        return written
 
     def tell(self) -> int:
         """Return how many bytes were written."""
@@ -168,23 +198,21 @@ class Flushed:
         self._unflushed = 0
 
 
-def check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
-    """Raise `RuntimeError`, with the object to blame, if a checkpoint could not be loaded safely:
-    at the first checkpoint, not when one is needed.
+def check_loadable(torch: Any, states: Dict[str, Any]) -> None:
+    """Raise `RuntimeError`, with the object to blame, if a checkpoint of these states could not be
+    loaded safely: at the first checkpoint, not when one is needed.
     """
-    try:
-        load(torch, data)
-    except Exception as error:
-        # torch's own text is long, and advises to load it unsafely.
-        match = re.search(r"GLOBAL (\S+)", str(error))
-        why = f"there is a {match[1]} in it" if match else str(error).split("\n", 1)[0]
-        for name, state in states.items():
-            try:
-                load(torch, dumped(torch, state))
-            except Exception:
-                raise RuntimeError(
-                    f"the state_dict of {name!r} holds more than tensors, numbers, texts, "
-                    "lists and dicts, "
-                    f"so a checkpoint with it could not be loaded safely: {why}"
-                ) from None
-        raise
+    for name, state in states.items():
+        data = io.BytesIO()
+        torch.save(hollow(torch, state), data)
+        data.seek(0)
+        try:
+            torch.load(data, weights_only=True)
+        except Exception as error:
+            # torch's own text is long, and advises to load it unsafely.
+            match = re.search(r"GLOBAL (\S+)", str(error))
+            why = f"there is a {match[1]} in it" if match else str(error).split("\n", 1)[0]
+            raise RuntimeError(
+                f"the state_dict of {name!r} holds more than tensors, numbers, texts, lists and "
+                f"dicts, so a checkpoint with it could not be loaded safely: {why}"
+            ) from None

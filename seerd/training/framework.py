@@ -5,12 +5,15 @@ The one rule: the framework saves when asked, at a moment from which it can go o
 """
 
 import shutil
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from seerd.agent import folders
 from seerd.agent.progress_marks import SAVING
 from seerd.training import checkpoints
+from seerd.training.saver import Saver
 from seerd.training.trial import Trial
 
 BY_HAND = Path("out")
@@ -35,6 +38,8 @@ class Framework:
         self.by_hand = attempt is None
         self.folder = attempt.folder / "saves" if attempt else BY_HAND  # where it may save
         self.leaves = False  # whether the trial is to leave
+        # when the framework was asked to save, seconds of the monotonic clock; None: it was not
+        self._began: Optional[float] = None
         if trial.checkpoint is not None:
             _check(trial._torch, trial.checkpoint)
 
@@ -49,27 +54,49 @@ class Framework:
         self.leaves = self.leaves or leave
         if (leave or due) and trial._is_unsaved():
             trial._mark.turn(SAVING)
+            self._began = time.monotonic()
             return True
         trial._go_on(leave)
         return False
 
-    def keep(self, folder: Path) -> None:
-        """Make a checkpoint of what all ranks have saved in this folder. Raises `RuntimeError` if
-        it is the first one and could not be read without running code.
+    def keep(self, folder: Path, *, removes: bool) -> None:
+        """Make a checkpoint of what all ranks have saved in this folder; `removes`: nothing else
+        needs the folder. Raises `RuntimeError` if it is the first one and could not be read without
+        running code.
         """
         trial = self.trial
         if trial._is_unsaved():
             trial._ranks.gather(None)  # all have written their part
-            if trial.rank == 0 and trial._attempt is not None:
-                for name in SKIPPED:
-                    (folder / name).unlink(missing_ok=True)
-                if not checkpoints.every(trial._attempt.checkpoints):
-                    _check(trial._torch, folder)
-                if why := folders.links_out(folder):
-                    trial._attempt.tell("warning", why=why)
-                trial._put(lambda about: checkpoints.packed(folder, about))
+            if trial._saver is not None:
+                self._keep(trial._saver, folder, removes=removes)
             trial._saved_state = trial._state_id()
+        if removes and trial._saver is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         trial._go_on(self.leaves)
+
+    def _keep(self, saver: Saver, folder: Path, *, removes: bool) -> None:
+        attempt = self.trial._attempt
+        assert attempt is not None
+        for name in SKIPPED:
+            (folder / name).unlink(missing_ok=True)
+        if not checkpoints.every(attempt.checkpoints):
+            _check(self.trial._torch, folder)
+        if why := folders.links_out(folder):
+            attempt.tell("warning", why=why)
+        about, save = self.trial._described()
+        began, self._began = self._began or time.monotonic(), None
+        if not removes or self.leaves:
+            saver.write(save, partial(checkpoints.pack, folder, about), began)
+            return
+        saver.settle()
+        kept = folder.rename(folder.with_name(f".{save.name}"))
+
+        def dump(out: checkpoints.Flushed) -> None:
+            checkpoints.pack(kept, about, out)
+            shutil.rmtree(kept, ignore_errors=True)
+
+        save.pause_s = time.monotonic() - began
+        saver.write_behind(save, dump)
 
     def report(self, metrics: Dict[str, Any]) -> None:
         """Report the numbers among these, unless the trial leaves: it will come to this again."""
@@ -81,11 +108,6 @@ class Framework:
                 continue
         if not self.leaves:
             self.trial.report(**numbers)
-
-    def forget(self, folder: Path) -> None:
-        """Remove a folder that has been kept."""
-        if self.trial.rank == 0 and self.trial._attempt is not None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check(torch: Any, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 
 from seerd.training.attempt import Attempt, since_boot
 
-# saves are at least this many times their own seconds apart: they take at most 5% of the time
+# saves are at least so many times their own pause apart: training waits for at most 5% of the time
 SAVE_SHARE = 20
 # least seconds between checkpoints of better models: the store takes its time, too
 BEST_EVERY_S = 1.0
@@ -22,8 +22,9 @@ class Pace:
     looked_at: Optional[float] = None  # when `running()` last returned; None: it has not
     longest_s: float = 0.0  # seconds of the longest unit of work since the last report
     saved_at: Optional[float] = None  # when the last save ended; None before the first
-    save_s: float = 0.0  # seconds that the last save took
-    best: Optional[float] = None  # worth of the best checkpoint (`Comparison.worth`)
+    pause_s: float = 0.0  # seconds for which training waited for the last save
+    write_s: float = 0.0  # seconds that writing it took
+    best: Optional[float] = None  # worth of the best state that was copied (`Comparison.worth`)
 
     def unit_s(self) -> float:
         """Return the seconds since `running()` last returned; 0 before its first return."""
@@ -38,20 +39,28 @@ class Pace:
     def save_due(self, every_s: float) -> bool:
         """Return whether to save: before the first save, then at most every `every_s` seconds."""
         self._measure()
+        return self.rest_s(every_s) <= 0
+
+    def rest_s(self, every_s: float) -> float:
+        """Return in how many seconds the next save may be written. It begins no sooner after the
+        last one than that took, since the disk and the store are not the trial's alone.
+        """
         if self.saved_at is None:
-            return True
-        return time.monotonic() - self.saved_at >= max(every_s, SAVE_SHARE * self.save_s)
+            return 0.0
+        apart_s = max(every_s, SAVE_SHARE * self.pause_s, self.write_s)
+        return self.saved_at + apart_s - time.monotonic()
 
     def is_better(self, worth: Optional[float]) -> bool:
-        """Return whether a model is better than the best checkpoint."""
+        """Return whether a model is better than every state that was copied."""
         return worth is not None and (self.best is None or worth > self.best)
 
-    def saved(self, began: float, worth: Optional[float]) -> float:
-        """Note a save that began at `began` and ends now; return the seconds that it took."""
+    def copied(self, worth: Optional[float]) -> None:
+        """Note that the state of a model is copied, or written."""
         self.best = worth if self.is_better(worth) else self.best
-        self.saved_at = time.monotonic()
-        self.save_s = self.saved_at - began
-        return self.save_s
+
+    def saved(self, pause_s: float, write_s: float) -> None:
+        """Note a save that ends now."""
+        self.saved_at, self.pause_s, self.write_s = time.monotonic(), pause_s, write_s
 
     def _measure(self) -> None:
         """Count the unit of work that is under way."""

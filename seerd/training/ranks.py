@@ -1,16 +1,19 @@
 """The processes of the trial: the process group for DDP, what all must agree on, and their ends."""
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
 from datetime import timedelta
-from typing import Any, Callable, List
+from pathlib import Path
+from typing import Any, Callable, List, Optional
 
 from seerd.agent.warm.script import flush_open_files
 
 # seconds that ranks on several instances wait for each other: a vanished one closes no connection
 PEERS_S = 120
+PIECE = 16 << 20  # most bytes of a file that are sent at a time
 
 
 def import_torch() -> Any:
@@ -79,6 +82,21 @@ class Ranks:
         box = [mine]
         self._torch.distributed.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
+
+    def send(self, file: Optional[Path], to: Optional[Path], size: int) -> None:
+        """Send `file` of rank 0, of so many bytes, to all ranks; those that have `to` write it."""
+        torch = self._torch
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(open(file, "rb")) if file is not None else None
+            copy = stack.enter_context(open(to, "wb")) if to is not None else None
+            for at in range(0, size, PIECE):
+                piece = bytearray(min(PIECE, size - at))
+                if source is not None:
+                    source.readinto(piece)
+                tensor = torch.frombuffer(piece, dtype=torch.uint8)
+                torch.distributed.broadcast(tensor, 0, group=self._group)
+                if copy is not None:
+                    copy.write(piece)
 
     @property
     def own(self) -> bool:

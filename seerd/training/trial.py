@@ -1,20 +1,22 @@
 """What scripts call: `seerd.trial()`, and the trial that it returns."""
 
+import contextlib
 import math
 import os
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from seerd.agent.progress_marks import ENDED, SAVING, WAITING, WORKING
-from seerd.training import checkpoints, randomness, sharded
+from seerd.training import randomness, restored, sharded
 from seerd.training.attempt import Attempt, aggregate, write_imports
 from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, first_batch, split
 from seerd.training.marks import Mark, Steps
 from seerd.training.pace import BEST_EVERY_S, Horizon, Pace
 from seerd.training.ranks import End, Ranks, import_torch, leave_at_once
+from seerd.training.saver import Save, Saver
 
 FINE = 10**9  # ranks agree in whole numbers: so many make one
 
@@ -101,8 +103,12 @@ class Trial:
         self._units = 0
         self._saved_state: Optional[Tuple[int, int]] = None
         self._over = False
+        self._process = os.getpid()
         randomness.seed_all(self._torch, seed + ranks.rank)
         self._restored = self._restore()
+        self._saver: Optional[Saver] = None
+        if attempt is not None and ranks.rank == 0:
+            self._saver = Saver(self._torch, attempt, self._pace)
         if attempt is not None:
             self._end.heed_sigterm()
         if attempt is not None or ranks.own:
@@ -215,7 +221,8 @@ class Trial:
     def running(self) -> bool:
         """Return whether to go on: False when the stage, the deadline or the trial ends.
 
-        Call it between units of work, on every rank: it saves a checkpoint when one is due.
+        Call it between units of work, on every rank: it copies the state when a checkpoint is due,
+        which is written while training goes on.
         """
         if self._over:
             return False
@@ -223,8 +230,7 @@ class Trial:
         if leave or due:
             self._mark.turn(SAVING)
             if self._is_unsaved():
-                self._write(self._ranks.gather(randomness.states(self._torch)))
-                self._saved_state = self._state_id()
+                self._save(self._ranks.gather(randomness.states(self._torch)), is_last=leave)
         return self._go_on(leave)
 
     def _agree(self) -> Tuple[bool, bool]:
@@ -235,7 +241,7 @@ class Trial:
         else:
             self._units += 1
         agent = self._agent
-        save = (self.rank == 0 and self._should_save()) or (agent and agent.is_to_save())
+        save = (agent and agent.is_to_save()) or self._should_save()
         leave = self._end.asked or (agent and agent.is_to_stop())
         # Only rank 0 knows progress and remaining seconds; 0 seconds: unlimited, else 1 more.
         progress = seconds = 0
@@ -252,6 +258,8 @@ class Trial:
 
     def _go_on(self, leave: bool) -> bool:
         """Begin the next unit of work, unless the trial leaves; return whether it goes on."""
+        if leave and self._saver is not None:
+            self._saver.settle()
         self._mark.turn(ENDED if leave else WORKING)
         self._pace.looked_at = time.monotonic()
         self._over = leave
@@ -297,12 +305,18 @@ class Trial:
     # ------------------------------------------------------------ when to leave, when to save
 
     def _should_save(self) -> bool:
-        if self._attempt is None or not self._is_unsaved():
+        """Return whether rank 0 wants a save. Raises what has stopped one."""
+        saver, attempt = self._saver, self._attempt
+        if saver is None or attempt is None:
             return False
-        better = self._pace.is_better(self._attempt.goal.worth(self._metrics))
-        return self._pace.save_due(self._attempt.every_s) or (
-            better and self._pace.save_due(BEST_EVERY_S)
-        )
+        saver.check()
+        if not self._is_unsaved():
+            return False
+        due = self._pace.save_due(attempt.every_s)
+        better = self._pace.is_better(attempt.goal.worth(self._metrics))
+        if better and not (saver.is_short or self._framework):
+            return True  # the next unit of work would change it
+        return saver.is_idle and (due or (better and self._pace.save_due(BEST_EVERY_S)))
 
     def _is_unsaved(self) -> bool:
         return (
@@ -314,10 +328,15 @@ class Trial:
 
     def _at_end(self) -> None:
         """Save the last state of a script that has ended, and leave the other ranks in order."""
+        if os.getpid() != self._process:
+            return  # a fork of the script
         self._mark.turn(ENDED)
         crashed = self._end.crashed
         if self._is_unsaved() and not crashed and not self._framework:
-            self._write([randomness.states(self._torch)])
+            self._save([randomness.states(self._torch)], is_last=True)
+        elif self._saver is not None:
+            with contextlib.suppress(OSError):  # the script's own end is what counts
+                self._saver.settle()
         if crashed and self._ranks.many_nodes:
             # Leaving the process group would wait for an instance that may have vanished.
             leave_at_once(1)
@@ -328,30 +347,27 @@ class Trial:
 
     # ------------------------------------------------------------ checkpoints
 
-    def _write(self, rng: List[Any]) -> None:
+    def _save(self, rng: List[Any], *, is_last: bool) -> None:
+        """Save what is tracked, and the random states of all ranks; on every rank at once."""
         state = {
             key: thing.state_dict()
             for key, thing in self._tracked.items()
             if self.rank == 0 or isinstance(thing, sharded.Sharded)
         }
-        if self.rank != 0:
-            return
+        if self._saver is not None:
+            about, save = self._described()
+            payload = {**about, "state": state, "rng": rng}
+            self._saver.put(save, payload, is_last=is_last)
+        self._saved_state = self._state_id()
 
-        def dump(about: Dict[str, Any]) -> bytes:
-            data = checkpoints.dumped(self._torch, {**about, "state": state, "rng": rng})
-            assert self._attempt is not None
-            if self._torch is not None and not checkpoints.every(self._attempt.checkpoints):
-                checkpoints.check_loadable(self._torch, data, state)
-            return data
-
-        self._put(dump)
-
-    def _put(self, dump: Callable[[Dict[str, Any]], bytes]) -> None:
-        """Write a checkpoint. `dump` makes its bytes of what is known of the trial."""
+    def _described(self) -> Tuple[Dict[str, Any], Save]:
+        """Return what is known of the trial, to be in a checkpoint of its present state."""
         assert self._attempt is not None
-        began = time.monotonic()
-        name = f"{self.epoch:06d}-{self._units:08d}"
-        worth, best = self._attempt.goal.worth(self._metrics), self._pace.best
+        metrics, worth = dict(self._metrics), self._attempt.goal.worth(self._metrics)
+        if self._saved_state is not None and self._saved_state[1] == self.epoch:
+            metrics[self._attempt.metric] = None  # that was reported of a state that is saved
+        is_best = self._pace.is_better(worth)
+        self._pace.copied(worth)
         about = {
             "version": 1,
             "trial": self._attempt.trial,
@@ -360,37 +376,25 @@ class Trial:
             "units": self._units,
             "metrics": self._metrics,
             "recent": self._recent,
-            "best": worth if self._pace.is_better(worth) else best,
+            "best": self._pace.best,
             "progress": self._horizon.progress,
             "trained_s": self._horizon.trained_s,
             "global_batch": self.global_batch,
             "samplers": [sampler.state_dict() for sampler in self._samplers],
         }
-        folder, goal = self._attempt.checkpoints, self._attempt.goal
-        checkpoints.write(folder, name, about, dump(about), goal)
+        name = f"{self.epoch:06d}-{self._units:08d}"
         # What a framework saves is its own.
         tracked = None if self._framework else list(self._tracked)
-        save_s = self._pace.saved(began, worth)
-        self._attempt.tell("checkpoint", name=name, save_s=save_s, tracked=tracked)
+        return about, Save(name, self.epoch, metrics, tracked, is_best)
 
     def _restore(self) -> Optional[Dict[str, Any]]:
-        """Read the newest good checkpoint on every rank; only rank 0 needs the file."""
+        """Go on from the newest good checkpoint, if there is one; return what it holds."""
         if self._attempt is None:
             return None
-        data = (
-            checkpoints.newest(self._torch, self._attempt.checkpoints) if self.rank == 0 else None
-        )
-        data = self._ranks.share(data)
-        if data is None:
+        read = restored.read(self._torch, self._ranks, self._attempt)
+        if read is None:
             return None
-        if checkpoints.is_folder(data):  # it is unpacked once on each instance
-            self.checkpoint = self._attempt.folder / "checkpoint"
-            if self._ranks.local == 0:
-                checkpoints.unpack(data, self.checkpoint)
-            self._ranks.gather(None)
-            payload = checkpoints.about(self.checkpoint)
-        else:
-            payload = checkpoints.load(self._torch, data)
+        payload, self.checkpoint = read
         self.epoch, self._units = payload["epoch"], payload["units"]
         self._metrics, self._pace.best = payload["metrics"], payload.get("best")
         self._recent = payload.get("recent", [])

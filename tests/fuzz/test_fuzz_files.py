@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -253,8 +254,10 @@ class TestCheckpoints:
             "rng": [],
             "samplers": [],
         }
-        good = checkpoints.dumped(torch, payload)
-        checkpoints.write(tmp_path, "000001-00000001", payload, good, Comparison("loss", "min"))
+        dump = partial(checkpoints.dump, torch, payload)
+        name, goal = "000001-00000001", Comparison("loss", "min")
+        checkpoints.write(tmp_path, name, 1, {}, dump, goal)
+        good = (tmp_path / f"{name}.pt").read_bytes()
         bad = {
             "bomb": pickle.dumps(Bomb()),
             "torn": good[:-9],
@@ -276,4 +279,4 @@ class TestCheckpoints:
         if damage == "link":
             (tmp_path / "000002-00000001.pt").unlink()
             (tmp_path / "000002-00000001.pt").symlink_to("000002-00000001.pt")
-        assert checkpoints.newest(torch, tmp_path) == good
+        assert checkpoints.newest(torch, tmp_path) == tmp_path / f"{name}.pt"

@@ -254,8 +254,7 @@ class Observer:
             return False
         if self._ending is not None or self._pace.save_due(self._attempt.every_s):
             return True
-        is_better = self._pace.is_better(self._attempt.goal.worth(standing.metrics))
-        return is_better and self._pace.save_due(0.0)
+        return self._pace.is_better(self._attempt.goal.worth(standing.metrics))
 
     def _carry(self, saved: Saved, standing: SoFar) -> None:
         began = time.monotonic()
@@ -272,8 +271,10 @@ class Observer:
             _say(self._warned_out)
             self._attempt.tell("warning", why=self._warned_out)
         self._carried, self._missed = saved, 0
-        worth = self._attempt.goal.worth(standing.metrics)
-        self._unreported[name] = self._pace.saved(began, worth)
+        took_s = time.monotonic() - began
+        self._pace.copied(self._attempt.goal.worth(standing.metrics))
+        self._pace.saved(took_s, took_s)
+        self._unreported[name] = took_s
         self._report_saved()
 
     def _report_saved(self) -> None:
