@@ -12,6 +12,7 @@ random reports, of which none may end with a best report that is in no checkpoin
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -278,6 +279,7 @@ def become(env: dict[str, str], number: int) -> None:
     """Be the process of a trial; does not return."""
     from seerd.agent.warm.script import Script
 
+    atexit._clear()  # noqa: SLF001 - else this process removes the folder when it ends
     try:
         os.environ.update({**env, "DRAW": str(number)})
         sys.path.insert(0, str(ROOT))

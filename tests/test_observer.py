@@ -290,18 +290,23 @@ with open("last.json", "w") as out:
 """
 
 
-def test_what_the_death_of_its_writer_has_closed_is_not_whole(tmp_path: Path) -> None:
-    """However long it takes until somebody says that the script has ended."""
+def observing(folder: Path, script: str, every_s: float) -> tuple[subprocess.Popen[bytes], ...]:
+    """A script that saves last.json, and the process that observes it."""
     about = {"trial": "t1", "config": {}, "metric": "accuracy", "mode": "max", "seed": 0, "gpus": 1}
     observed = {"report": {"accuracy": "accuracy ([0-9.]+)"}, "checkpoint": "last.json"}
-    observed |= {"work": str(tmp_path), "logs": str(tmp_path), "by_torchrun": False}
-    more = {"allocations": [1], "checkpoints": str(tmp_path / "kept"), "checkpoint_every_s": 0.0}
-    (tmp_path / "trial.json").write_text(json.dumps({**about, **more, "observed": observed}))
-    (tmp_path / "launcher.log").write_text("accuracy 0.5\n")
-    (tmp_path / "out.jsonl").touch()
-    script = subprocess.Popen([sys.executable, "-c", HALF], cwd=tmp_path, stdout=subprocess.PIPE)
-    command = [sys.executable, "-m", "seerd.training.observer", str(script.pid)]
-    observer = subprocess.Popen(command, env={**os.environ, "SEERD_DIR": str(tmp_path)})
+    observed |= {"work": str(folder), "logs": str(folder), "by_torchrun": False}
+    more = {"allocations": [1], "checkpoints": str(folder / "kept"), "checkpoint_every_s": every_s}
+    (folder / "trial.json").write_text(json.dumps({**about, **more, "observed": observed}))
+    (folder / "launcher.log").write_text("accuracy 0.5\n")
+    (folder / "out.jsonl").touch()
+    started = subprocess.Popen([sys.executable, "-c", script], cwd=folder, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "seerd.training.observer", str(started.pid)]
+    return started, subprocess.Popen(command, env={**os.environ, "SEERD_DIR": str(folder)})
+
+
+def test_what_the_death_of_its_writer_has_closed_is_not_whole(tmp_path: Path) -> None:
+    """However long it takes until somebody says that the script has ended."""
+    script, observer = observing(tmp_path, HALF, every_s=0.0)
     assert script.stdout is not None
     script.stdout.readline()
     while '"report"' not in (tmp_path / "out.jsonl").read_text():
@@ -314,6 +319,37 @@ def test_what_the_death_of_its_writer_has_closed_is_not_whole(tmp_path: Path) ->
     script.stdout.close()
     assert '"checkpoint"' not in (tmp_path / "out.jsonl").read_text()
     assert not (tmp_path / "kept").exists()
+
+
+BETTER = """
+import json, os, time
+def save(accuracy):
+    with open("part", "wb") as out:
+        out.write(str(accuracy).encode() * 40_000_000)
+    os.replace("part", "last.json")
+    with open("launcher.log", "a") as log:
+        print("accuracy", accuracy, file=log)
+def lines():
+    return [json.loads(line) for line in open("out.jsonl").read().splitlines()]
+save(0.6)
+while not (taken := [line["save_s"] for line in lines() if line["kind"] == "checkpoint"]):
+    time.sleep(0.01)
+for accuracy in (0.9, 0.7):
+    save(accuracy)
+    time.sleep(15 * taken[0])
+"""
+
+
+def test_a_better_save_is_not_passed_over_for_a_later_one(tmp_path: Path) -> None:
+    """It stands for 15 times what the copy before took, and is taken at once."""
+    script, observer = observing(tmp_path, BETTER, every_s=1e6)
+    script.communicate()
+    (tmp_path / "ended").write_text("0")
+    observer.wait()
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "kept").glob("[0-9]*.json")]
+    accuracies = {manifest["metrics"]["accuracy"]: manifest["name"] for manifest in kept}
+    assert max(accuracies) == 0.9
+    assert (tmp_path / "kept" / f"{accuracies[0.9]}.pt").read_bytes()[:6] == b"0.90.9"
 
 
 def until_quiet(watch: Watch) -> Saved:

@@ -110,7 +110,7 @@ def test_a_better_report_than_the_model_is_explained() -> None:
     assert "had reported" not in told(state)
     trial = next(trial for trial in state.trials.values() if trial.history)
     trial.history[0] = trial.history[0]._replace(metric=0.75)
-    assert f"({trial.id} had reported 0.75, which is in no checkpoint that was kept)" in told(state)
+    assert f"({trial.id} had reported 0.75, of which there is no checkpoint: " in told(state)
 
 
 def test_only_configurations_are_folded_where_there_is_little_room() -> None:

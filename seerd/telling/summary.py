@@ -173,7 +173,8 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
                 yield f"      {published.path}"
                 if (better := better_report(state, best)) is not None:
                     reported = f"{better[0]} had reported {better[1]:.6g}"
-                    yield f"      ({reported}, which is in no checkpoint that was kept)"
+                    yield f"      ({reported}, of which there is no checkpoint: its script saved"
+                    yield "      nothing at that report, or was killed before it was written)"
             continue
         if any_model:
             yield f"best{whose}: no model"

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, cast
 
@@ -18,6 +19,7 @@ from seerd.agent.manifest import Comparison, by_number, needed
 from seerd.training.copies import hollow
 
 FLUSHED = 32 << 20  # bytes after which written data must be on the disk
+LARGE = 4 << 20  # bytes for which it is worth to start a thread
 ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
 FOLDER = folders.LISTING.encode() + b"\0"  # how a checkpoint begins that is a folder
 
@@ -163,29 +165,34 @@ def _whole(path: Path) -> Iterator["Flushed"]:
 
 class Flushed:
     """A file that is flushed to the disk after every `FLUSHED` bytes: a process that waits for the
-    disk cannot be killed, so no wait may be long.
+    disk cannot be killed, so no wait may be long. Flushing, and hashing large data, goes on beside
+    writing.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._unflushed = 0
+        self._flushes: Optional[Beside] = None
         self.sha256 = hashlib.sha256()  # the checksum of what was written
 
     def write(self, data: Any) -> int:
         """Write as a file does, all of it."""
         view = memoryview(data)
+        hashes = Beside(self.sha256.update, view) if len(view) >= LARGE else None
         for at in range(0, len(view), FLUSHED):
             self._write(view[at : at + FLUSHED])
+        if hashes is not None:
+            hashes.wait()
+        else:
+            self.sha256.update(view)
         return len(view)
 
     def _write(self, piece: memoryview) -> None:
-        self.sha256.update(piece)
-        left = piece
-        while left:  # a file without a buffer may take less
-            left = left[self._file.write(left) :]
         self._unflushed += len(piece)
+        while piece:  # a file without a buffer may take less
+            piece = piece[self._file.write(piece) :]
         if self._unflushed >= FLUSHED:
-            self.flush()
+            self._begin_flush()
 
     def tell(self) -> int:
         """Return how many bytes were written."""
@@ -193,9 +200,43 @@ class Flushed:
 
     def flush(self) -> None:
         """Wait until all is on the disk."""
+        if self._unflushed or self._flushes is None:
+            self._begin_flush()
+        if self._flushes is not None:
+            self._flushes.wait()
+
+    def _begin_flush(self) -> None:
+        if self._flushes is not None:
+            self._flushes.wait()
         self._file.flush()
-        os.fsync(self._file.fileno())
-        self._unflushed = 0
+        self._flushes, self._unflushed = Beside(os.fsync, self._file.fileno()), 0
+
+
+class Beside:
+    """A call that is made in a thread, or at once where the interpreter starts no threads any more,
+    since it is ending.
+    """
+
+    def __init__(self, does: Callable[[Any], object], what: Any) -> None:
+        self._error: Optional[OSError] = None
+        self._thread = threading.Thread(target=self._run, args=(does, what), daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            does(what)
+
+    def wait(self) -> None:
+        """Wait until it has returned. Raises `OSError`, if it has."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, does: Callable[[Any], object], what: Any) -> None:
+        try:
+            does(what)
+        except OSError as error:
+            self._error = error
 
 
 def check_loadable(torch: Any, states: Dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ MEAN = "tests/test_trial.py::test_checkpoints_have_the_mean_of_the_last_reports_
 FULL_STORE = (
     "tests/test_full_store.py::test_what_a_store_has_no_room_for_is_handed_back_later[read-only]"
 )
+SAVES = "tests/test_saves.py"
 DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
 
 KEEPING = (
@@ -191,27 +192,67 @@ KEEPING = (
         "a checkpoint may run code when it is loaded",
         "loading a checkpoint runs no code",
         "checkpoints.load",
-        'torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)',
-        'torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)',
+        'torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)',
+        'torch.load(str(path), map_location="cpu", weights_only=False, mmap=True)',
         (f"{DAMAGED}[pickle with its checksum]",),
     ),
     Mutant(
         "a trial restores what does not have its checksum",
         "a damaged checkpoint is not one",
-        "checkpoints.newest",
-        'len(data) != manifest["size"] or sha256 != manifest["sha256"]',
-        'len(data) != manifest["size"]',
+        "checkpoints.is_whole",
+        'plainfile.copied(file) == (manifest["size"], manifest["sha256"])',
+        'plainfile.copied(file)[0] == manifest["size"]',
         (f"{DAMAGED}[flipped]",),
     ),
     Mutant(
         "a trial names its checkpoint before the bytes are there",
         "a checkpoint exists when all of it does",
-        "_write_whole",
+        "checkpoints._whole",
         'path.with_name(f".{path.name}")',
         "path",
         (
             "tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",
         ),
+    ),
+    Mutant(
+        "a better model waits until the disk is free",
+        "the state of the best report is saved, but for a kill",
+        "Trial._should_save",
+        "return True",
+        "return saver.is_idle",
+        (f"{SAVES}::test_training_goes_on_while_a_state_is_written_and_the_best_since_waits",),
+    ),
+    Mutant(
+        "what is written is what is trained on meanwhile",
+        "a checkpoint is of one moment",
+        "HostCopy._copied",
+        "to.copy_(of, non_blocking=True).untyped_storage()",
+        "storage",
+        (f"{SAVES}::test_training_goes_on_while_a_state_is_written_and_the_best_since_waits",),
+    ),
+    Mutant(
+        "nobody is told that host memory is too short for a copy",
+        "a run says where not every best model is saved",
+        "Saver._is_copied",
+        'self._attempt.tell("warning", why=SHORT)',
+        "pass",
+        (f"{SAVES}::test_where_memory_is_short_a_state_is_written_at_once_and_that_is_told_once",),
+    ),
+    Mutant(
+        "a trial that leaves does not wait for what is written",
+        "the state of the best report is saved, but for a kill",
+        "Saver.settle",
+        "thread.join()",
+        "pass",
+        (f"{SAVES}::test_a_script_that_crashes_has_written_the_best_state_that_was_copied",),
+    ),
+    Mutant(
+        "a state that was trained on has the metric of the report before",
+        "the model that is handed back is the one that was reported",
+        "Trial._described",
+        "metrics[self._attempt.metric] = None",
+        "pass",
+        (f"{SAVES}::test_a_state_that_was_trained_on_after_a_report_does_not_have_its_metric",),
     ),
     Mutant(
         "a better model that the store had no room for is forgotten",

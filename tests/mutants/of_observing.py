@@ -11,6 +11,15 @@ WORKPLACE = "tests/agent/test_workplace.py"
 
 OBSERVING = (
     Mutant(
+        "a better save waits for its turn",
+        "the state of the best report is saved, but for a kill",
+        "Observer._is_wanted",
+        "self._pace.is_better(self._attempt.goal.worth(standing.metrics))",
+        "self._pace.is_better(self._attempt.goal.worth(standing.metrics))"
+        " and self._pace.save_due(0.0)",
+        (f"{SAVES}::test_a_better_save_is_not_passed_over_for_a_later_one",),
+    ),
+    Mutant(
         "what the death of its writer has closed counts as whole",
         "a checkpoint is a whole file",
         "Observer._runs",

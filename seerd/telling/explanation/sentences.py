@@ -181,7 +181,8 @@ SAYS: dict[Kind, str] = {
     "chosen": "the model: {trial}, {name}{mean} {metric:value} after {reports:report}: "
     "[{runner_up:if}the best of {among}|the only one] with a confirmed checkpoint"
     "[ (next: {runner_up} with {runner_up_metric:value})][; {better_unsaved} had reported "
-    "{better_unsaved_metric:value}, which is in no checkpoint that was kept]",
+    "{better_unsaved_metric:value}, of which there is no checkpoint: its script saved nothing at "
+    "that report, or was killed before it was written]",
     "not-usable": "the checkpoint of {trial} could not be fetched: {detail}; "
     "[{damaged:if}the next best is taken|it stays in the store]",
     "over": "over ({status:ending}): {model}",
