@@ -2,7 +2,8 @@
 host memory; what reading one costs; and whether the best report is always saved. Prints JSON.
 
 Each figure stands beside a floor of the same round: a copy of the state in memory (`clone`), and
-`cp` with `fsync` of the checkpoint's own bytes. Memory is that of the trial's process: while it
+`cp` with `fsync` of the checkpoint's own bytes, while the trial trains as it did when it saved, on
+one core of the machine. Memory is that of the trial's process: while it
 saves its peak resident size (VmHWM), while it reads its anonymous and shared memory, since pages of
 the mapped file can be dropped at any time; both above what it had before, as parts of the state.
 
@@ -33,7 +34,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "5"))
 RUNS = int(os.environ.get("RUNS", "200"))
 TENSORS = 16
 STATE = f"""
-import json, os, sys, time
+import json, os, select, sys, time
 import seerd, torch
 torch.set_num_threads(1)
 class State:
@@ -55,14 +56,15 @@ def steps(until):
     done, x = 0, torch.rand(64, 64)
     began = time.monotonic()
     while not until():
-        x = torch.tanh(x @ x)
+        for _ in range(100):
+            x = torch.tanh(x @ x)
         done += 1
     return done / (time.monotonic() - began)
 def saved():
     return open(out).read().count('"checkpoint"')
 trial.running()
-alone = time.monotonic() + 2
-alone = steps(lambda: time.monotonic() > alone)
+ends_at = time.monotonic() + 2
+alone = steps(lambda: time.monotonic() > ends_at and saved() == 0)
 for number in range(int(sys.argv[2]) + 1):
     trial.report(accuracy=1.0)
     open(save, "w").close()
@@ -79,6 +81,7 @@ for number in range(int(sys.argv[2]) + 1):
     del copy
     row = {"pause_s": pause_s, "published_s": published_s, "copy_s": copy_s}
     print(json.dumps({**row, "training": beside / alone, "name": line["name"]}), flush=True)
+    steps(lambda: select.select([sys.stdin], [], [], 0)[0])  # as while it was written
     sys.stdin.readline()
 os._exit(0)
 """

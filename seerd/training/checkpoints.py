@@ -19,9 +19,7 @@ from seerd.agent.manifest import Comparison, by_number, needed
 from seerd.training.copies import hollow
 
 FLUSHED = 32 << 20  # bytes after which written data must be on the disk
-LARGE = 4 << 20  # bytes for which it is worth to start a thread
 ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
-FOLDER = folders.LISTING.encode() + b"\0"  # how a checkpoint begins that is a folder
 
 
 def write(
@@ -89,7 +87,7 @@ def newest(torch: Any, folder: Path) -> Optional[Path]:
             data = path.with_suffix(".pt")
             if not is_whole(data, json.loads(path.read_text())):
                 raise ValueError("its size or checksum is not that of its manifest")
-            if not is_folder(data):
+            if not folders.is_packed(data):
                 load(torch, data)
         except Exception as error:
             print(
@@ -119,12 +117,6 @@ def load(torch: Any, path: Path) -> Dict[str, Any]:
         else torch.load(str(path), map_location="cpu", weights_only=True, mmap=True)
     )
     return loaded
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether this file is a checkpoint that is a folder."""
-    with plainfile.opened(path) as file:
-        return file.read(len(FOLDER)) == FOLDER
 
 
 def pack(folder: Path, about: Dict[str, Any], out: "Flushed") -> None:
@@ -164,35 +156,30 @@ def _whole(path: Path) -> Iterator["Flushed"]:
 
 
 class Flushed:
-    """A file that is flushed to the disk after every `FLUSHED` bytes: a process that waits for the
-    disk cannot be killed, so no wait may be long. Flushing, and hashing large data, goes on beside
-    writing.
+    """A file that is flushed to the disk after every `FLUSHED` bytes while it is written: a process
+    that waits for the disk cannot be killed, so no wait may be long.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._unflushed = 0
-        self._flushes: Optional[Beside] = None
+        self._flush: Optional[threading.Thread] = None
+        self._error: Optional[OSError] = None
         self.sha256 = hashlib.sha256()  # the checksum of what was written
 
     def write(self, data: Any) -> int:
         """Write as a file does, all of it."""
         view = memoryview(data)
-        hashes = Beside(self.sha256.update, view) if len(view) >= LARGE else None
         for at in range(0, len(view), FLUSHED):
-            self._write(view[at : at + FLUSHED])
-        if hashes is not None:
-            hashes.wait()
-        else:
-            self.sha256.update(view)
+            piece = view[at : at + FLUSHED]
+            self.sha256.update(piece)
+            self._unflushed += len(piece)
+            while piece:  # a file without a buffer may take less
+                piece = piece[self._file.write(piece) :]
+            if self._unflushed >= FLUSHED:
+                self._wait()
+                self._begin_flush()
         return len(view)
-
-    def _write(self, piece: memoryview) -> None:
-        self._unflushed += len(piece)
-        while piece:  # a file without a buffer may take less
-            piece = piece[self._file.write(piece) :]
-        if self._unflushed >= FLUSHED:
-            self._begin_flush()
 
     def tell(self) -> int:
         """Return how many bytes were written."""
@@ -200,43 +187,34 @@ class Flushed:
 
     def flush(self) -> None:
         """Wait until all is on the disk."""
-        if self._unflushed or self._flushes is None:
-            self._begin_flush()
-        if self._flushes is not None:
-            self._flushes.wait()
+        self._wait()
+        if self._unflushed:
+            self._unflushed = 0
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def _begin_flush(self) -> None:
-        if self._flushes is not None:
-            self._flushes.wait()
         self._file.flush()
-        self._flushes, self._unflushed = Beside(os.fsync, self._file.fileno()), 0
-
-
-class Beside:
-    """A call that is made in a thread, or at once where the interpreter starts no threads any more,
-    since it is ending.
-    """
-
-    def __init__(self, does: Callable[[Any], object], what: Any) -> None:
-        self._error: Optional[OSError] = None
-        self._thread = threading.Thread(target=self._run, args=(does, what), daemon=True)
+        self._flush = threading.Thread(target=self._fsync, daemon=True)
         try:
-            self._thread.start()
-        except RuntimeError:
-            does(what)
+            self._flush.start()
+            self._unflushed = 0
+        except RuntimeError:  # the interpreter ends, and starts no thread any more
+            self._flush = None
+            self.flush()
 
-    def wait(self) -> None:
-        """Wait until it has returned. Raises `OSError`, if it has."""
-        if self._thread.ident is not None:
-            self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, does: Callable[[Any], object], what: Any) -> None:
+    def _fsync(self) -> None:
         try:
-            does(what)
+            os.fsync(self._file.fileno())
         except OSError as error:
             self._error = error
+
+    def _wait(self) -> None:
+        if self._flush is not None:
+            self._flush.join()
+            self._flush = None
+        if self._error is not None:
+            raise self._error
 
 
 def check_loadable(torch: Any, states: Dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ class HostCopy:
         size = 0
         for tensor in tensors(self._torch, value):
             if not self._is_plain(tensor):
-                copies[id(tensor)] = tensor.detach().clone()
+                copies[id(tensor)] = tensor.detach().to("cpu", copy=True)
                 continue
             storage = tensor.untyped_storage()
             key = (storage.device, storage.data_ptr(), storage.nbytes())

@@ -30,27 +30,24 @@ def read(torch: Any, ranks: Ranks, attempt: Attempt) -> Optional[Restored]:
     if manifest is None:
         return None
     path = attempt.checkpoints / f"{manifest['name']}.pt"
-    beside_first = ranks.rank == ranks.local  # on the instance of rank 0
-    has = beside_first or ranks.local > 0 or _is_here(path, manifest)
-    is_sent = ranks.many_nodes and not all(ranks.gather(has))
+    is_first = ranks.rank == ranks.local  # whether rank 0 is on the same instance
+    has = is_first or ranks.local > 0 or _is_here(path, manifest)
+    is_sent = not all(ranks.gather(has))
+    if is_sent and not is_first:
+        path = attempt.folder / "received.pt"
+    leads = ranks.local == 0  # what is once on each instance is done by one rank
     if is_sent:
-        to = path if beside_first else attempt.folder / "received.pt"
-        writes = ranks.local == 0 and not beside_first
-        ranks.send(newest, to if writes else None, manifest["size"])
-        path = to
-    ranks.gather(None)
-    folder = attempt.folder / "checkpoint" if checkpoints.is_folder(path) else None
-    if folder is None:
-        restored = Restored(checkpoints.load(torch, path), None)
-    else:
-        if ranks.local == 0:  # once on each instance
-            folders.unpack(path, folder)
+        ranks.send(newest, path if leads and not is_first else None, manifest["size"])
         ranks.gather(None)
-        restored = Restored(checkpoints.about(folder), folder)
+    folder = attempt.folder / "checkpoint" if folders.is_packed(path) else None
+    if folder is not None and leads:
+        folders.unpack(path, folder)
     ranks.gather(None)
-    if is_sent and ranks.local == 0 and not beside_first:
-        path.unlink()  # it stays as long as it is mapped
-    return restored
+    payload = checkpoints.about(folder) if folder else checkpoints.load(torch, path)
+    ranks.gather(None)
+    if is_sent and leads and not is_first:
+        path.unlink()  # its bytes stay as long as they are mapped
+    return Restored(payload, folder)
 
 
 def _is_here(path: Path, manifest: Dict[str, Any]) -> bool:

@@ -45,6 +45,7 @@ class Saver:
     def __init__(self, torch: Any, attempt: Attempt, pace: Pace) -> None:
         self.is_short = False  # whether there was too little host memory for a copy
         self._torch, self._attempt, self._pace = torch, attempt, pace
+        self._least_s = min(BEST_EVERY_S, attempt.every_s)  # seconds between two checkpoints
         self._copies = [HostCopy(torch), HostCopy(torch)]  # those that are free
         self._changed = threading.Condition()  # held to change what follows
         self._thread: Optional[threading.Thread] = None
@@ -123,14 +124,14 @@ class Saver:
     def _work(self) -> None:
         while True:
             with self._changed:
-                rest_s = self._pace.rest_s(min(BEST_EVERY_S, self._attempt.every_s))
-                if self._waiting is not None and rest_s > 0 and not self._hurries:
-                    self._changed.wait(rest_s)
-                    continue
                 if self._waiting is None:
                     self._thread = None
                     return
-                (save, dump), self._waiting = self._waiting, None
+                (save, dump), rest_s = self._waiting, self._pace.rest_s(self._least_s)
+                if save.is_best and rest_s > 0 and not self._hurries:
+                    self._changed.wait(rest_s)
+                    continue
+                self._waiting = None
             try:
                 self._write(save, dump, time.monotonic(), save.pause_s)
             except BaseException as error:

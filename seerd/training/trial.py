@@ -1,9 +1,9 @@
 """What scripts call: `seerd.trial()`, and the trial that it returns."""
 
-import contextlib
 import math
 import os
 import time
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -332,11 +332,14 @@ class Trial:
             return  # a fork of the script
         self._mark.turn(ENDED)
         crashed = self._end.crashed
-        if self._is_unsaved() and not crashed and not self._framework:
-            self._save([randomness.states(self._torch)], is_last=True)
-        elif self._saver is not None:
-            with contextlib.suppress(OSError):  # the script's own end is what counts
+        try:
+            if self._is_unsaved() and not crashed and not self._framework:
+                self._save([randomness.states(self._torch)], is_last=True)
+            elif self._saver is not None:
                 self._saver.settle()
+        except Exception:  # the interpreter would end with status 0 all the same
+            traceback.print_exc()
+            leave_at_once(1)
         if crashed and self._ranks.many_nodes:
             # Leaving the process group would wait for an instance that may have vanished.
             leave_at_once(1)

@@ -313,6 +313,7 @@ def scenario(seed: int) -> Scenario:
     script = some_script(rng)
     if random.Random(f"upload {seed}").random() < SLOW_STORE:
         script = replace(script, upload_s=random.Random(f"upload of {seed}").uniform(4.0, 20.0))
+    script = replace(script, saves_behind=strains.saves_behind(seed))
     deadline_s = facts.problem.limits.deadline_s
     weather, kills = some_weather(rng, deadline_s), some_kills(rng)
     clock = random.Random(f"clock {seed}")

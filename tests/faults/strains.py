@@ -55,6 +55,8 @@ AFFECTED = 0.3
 """So many runs have a strain at all."""
 DAMAGED = 0.2
 """So many runs can have each kind of damage to the coordinator's journal, if it is killed."""
+BEHIND = 0.7
+"""So many runs have scripts that train on while a checkpoint is written."""
 SHORT_JOBS = 0.5
 """So many of the jobs that are added have short limits."""
 
@@ -68,6 +70,23 @@ BEFORE = frozenset(
 """Seeds that tests keep, of runs without any strain."""
 WHOLE = frozenset((31000006, 31000015, 31000018, 31000035, 73994708787, 73994708790))
 """Seeds that tests keep, of runs whose coordinator's journal is not damaged."""
+AT_ONCE = (
+    BEFORE
+    | WHOLE
+    | frozenset(
+        (
+            *(2, 2119, 2257, 30044, 31000056, 44100070, 57007964, 58011756),
+            *(52000075, 52000148, 52000150, 52000229, 52000271, 52000592, 52000925, 52000950),
+            *(53000229, 55000689, 57014032, 58018891, 59013592),
+        )
+    )
+)
+"""Seeds that tests keep, of runs whose scripts wait until a checkpoint is written."""
+
+
+def saves_behind(seed: int) -> bool:
+    """Return whether scripts train on while a checkpoint is written."""
+    return seed not in AT_ONCE and random.Random(f"saves behind {seed}").random() < BEHIND
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:

@@ -23,13 +23,14 @@ KILL_S = 0.2
 NOTICED_S = 5.0
 """After a crash on one node the others fail so much later at most, if they do not wait for ever."""
 EXIT_S = 0.3
+POLL_S = 0.1
 PORT_IN_USE = 98
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     """The user's training script: how long a unit of work takes on so many GPUs, what comes out,
-    how long it starts, restores, saves.
+    how long it starts, restores, saves. `saves_behind`: it trains on while a checkpoint is written.
     """
 
     unit_s: Callable[[str, int, int], float]
@@ -39,6 +40,7 @@ class Script:
     upload_s: float
     checkpoint_every_s: float
     most_reports: int | None
+    saves_behind: bool = False
 
 
 @dataclass(slots=True)
@@ -130,6 +132,8 @@ class Run:
         self._saved_epoch = 0
         self._saved_at = 0.0
         self._best = -math.inf
+        self._written: Model | None = None  # what is being written
+        self._copied: list[Model] = []  # what waits for that
         self._unit_s = 0.0
         self._flood = 0
         self._since: float | None = None
@@ -216,6 +220,9 @@ class Run:
             self._told.reported(self._epoch, metric, self._unit_s)
         if self.over:
             return
+        if self._shared.script.saves_behind:
+            self._train_on(metric)
+            return
         most = self._shared.script.most_reports
         if self.asked or self._epoch == most:
             self._later(
@@ -225,6 +232,45 @@ class Run:
             self._later(self._save(metric), self._next)
         else:
             self._next()
+
+    def _train_on(self, metric: float | None) -> None:
+        """Copy the state of a report that is better than every one before, and at intervals that of
+        another one; leave when all is written.
+        """
+        script, model = self._shared.script, Model(self.start.trial, self._epoch, metric)
+        leaves = self.asked or self._epoch == script.most_reports
+        since_s = self._shared.timeline.now - self._saved_at
+        is_better = self._shared.worth(model) > self._best
+        is_due = self._written is None and since_s >= script.checkpoint_every_s
+        if (leaves or is_better or is_due) and self._epoch != self._saved_epoch:
+            self._saved_epoch = self._epoch
+            self._best = max(self._best, self._shared.worth(model))
+            self._copied = [model] if is_better else [*self._copied, model]
+            if self._written is None:
+                self._write_next()
+        if leaves:
+            self._leave_written()
+        else:
+            self._next()
+
+    def _write_next(self) -> None:
+        self._written = self._copied.pop(0) if self._copied else None
+        if self._written is not None:
+            most_s = 5 * self._shared.script.save_s
+            self._later(self._luck("save", self._shared.script.save_s, most_s), self._publish)
+
+    def _publish(self) -> None:
+        assert self._written is not None
+        self._saved_at = self._shared.timeline.now
+        if not self._shared.chance.hits("disk full"):
+            self._told.saved(self._written)
+        self._write_next()
+
+    def _leave_written(self) -> None:
+        if self._written is not None:
+            self._later(POLL_S, self._leave_written)
+        else:
+            self._leave("asked" if self.asked else "finished")
 
     def _due(self, metric: float | None) -> bool:
         """At intervals, and sooner for a model that is better than every one that was saved."""
