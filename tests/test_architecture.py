@@ -212,6 +212,8 @@ KERNEL_FILES = ("/proc", "/sys", "/dev/shm")
 GUARDED = {
     "agent/remote_tasks.py": {"_command: /proc/"},  # of a machine that is logged in to
     "agent/family.py": {"the module: /sys/fs/cgroup"},  # read where the system is Linux
+    # elsewhere they are not there, and nothing is known
+    "seerd/training/host_memory.py": {"available: /proc", "available: /sys/fs/cgroup"},
     "agent/copying.py": {"_copy_piece: os.copy_file_range"},  # where there is one
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
