@@ -101,8 +101,8 @@ def test_lines_have_the_metric_and_the_best_of_each_job() -> None:
         "   29.1s  b.t0001 report 2: loss 5  (best of b)",
         f"   61.0s  job a is over: its target was reached: {REACHED}; others get its share",
         "   66.1s  the best model of a is that of a.t0001, accuracy 0.9: best/a",
-        "  119.0s  job c is over: its own deadline is near; others get its share",
-        "  130.1s  the best model of b is that of b.t0001, loss 0.8: best/b",
+        "  125.0s  job c is over: its own deadline is near; others get its share",
+        "  129.1s  the best model of b is that of b.t0001, loss 0.8: best/b",
     ):
         assert line in lines, line
 
@@ -188,9 +188,9 @@ def test_a_run_has_a_model_if_any_of_its_jobs_has() -> None:
 
 def test_the_ledger_has_what_is_no_jobs_too() -> None:
     told = run_json.ledger(group_world("rented").state, 0.0)
-    assert round(told["shared"]["gpu_min"], 2) == 0.22
+    assert round(told["shared"]["gpu_min"], 2) == 0.25
     owned = {row["owner"]: (row["jobs"], round(row["gpu_min"], 2)) for row in told["owners"]}
-    assert owned == {"vision": (["a", "c"], 4.87), "speech": (["b"], 3.25)}
+    assert owned == {"vision": (["a", "c"], 5.17), "speech": (["b"], 3.25)}
     assert run_json.ledger(group_world().state, 0.0)["shared"]["gpu_min"] == 0.0
 
 

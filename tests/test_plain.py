@@ -71,10 +71,10 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
         "   20.0s  t0003 is out: eliminated after stage 1, 3rd of 4 at report 4",
         "   20.5s  t0002 has stopped, saved up to report 9",
         "   22.5s  t0002 goes on after report 9 on GPU 2  lr=0.5354",
-        "   51.0s  the plan is carried out: trials save and exit",
+        "   51.5s  the plan is carried out: trials save and exit",
     ):
         assert line in lines, line
-    assert lines[-1] == "   51.5s  the best model is that of t0005, accuracy 0.600574: best"
+    assert lines[-1] == "   52.0s  the best model is that of t0005, accuracy 0.600574: best"
 
 
 def test_the_target_is_said_when_it_is_reached(facts: MakeFacts) -> None:

@@ -44,7 +44,7 @@ class Rules:
     few_times: int = 3
     deviations: float = 4.0
     exit_s: float = 0.5  # least time from a save until its trial has ended
-    kill_least_s: float = 0.5
+    kill_least_s: float = 1.0  # of a stopped agent, too
     # an attempt with less time before the end is not started; at most the deadline divided by
     # `shortest_share`, and the time of the quickest first report, and at least `start_s`
     shortest_s: float = 5.0

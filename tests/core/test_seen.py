@@ -147,7 +147,7 @@ class TestSetAside:
         assert publish_s(state) == 0.0, "while the agent ends"
         state.end.seen.ends.add(1.6)  # mean 0.85, deviation 0.433
         assert grace_s(state) == pytest.approx(2.6)
-        assert end_s(state) == pytest.approx(0.5 + 0.433 + 0.5, abs=1e-3)
+        assert end_s(state) == pytest.approx(RULES.kill_least_s + 0.433 + 0.5, abs=1e-3)
         state.end.seen.add_unit(3.0, 0.0)
         assert grace_s(state) == pytest.approx(3.6)
 

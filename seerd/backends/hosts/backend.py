@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from seerd.backends.hosts.provider import SshHost
 
 
+END_S = 2.0  # most seconds to end, over SSH, an agent that is stopped, with its trials
+
+
 class HostsBackend(Backend[HostsKeys]):
     """Machines that people have. All count as if they had only the GPUs of the smallest."""
 
@@ -39,7 +42,12 @@ class HostsBackend(Backend[HostsKeys]):
                 '"ubuntu", gpus = 8 }]'
             )
         return Quote(
-            ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes))
+            ClusterFacts(
+                billing="held",
+                gpus_per_instance=min(sizes),
+                max_instances=len(sizes),
+                terminate_s=END_S,
+            )
         )
 
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> tuple[SshHost, ...]:
