@@ -18,7 +18,9 @@ from seerd.agent import folders, plainfile
 from seerd.agent.manifest import Comparison, by_number, needed
 from seerd.training.copies import hollow
 
-FLUSHED = 32 << 20  # bytes after which written data must be on the disk
+# what is flushed while a file is written need not have the file's times; macOS has `fsync` alone
+FLUSH: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+FLUSHED = 64 << 20  # bytes after which written data must be on the disk
 ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
 
 
@@ -205,7 +207,7 @@ class Flushed:
 
     def _fsync(self) -> None:
         try:
-            os.fsync(self._file.fileno())
+            FLUSH(self._file.fileno())
         except OSError as error:
             self._error = error
 
