@@ -40,6 +40,7 @@ class Callback(Base):
     def __init__(self, trial: Trial) -> None:
         """Take part in this trial. Raises `RuntimeError` if it cannot go on from its checkpoint."""
         self._framework = Framework(trial)
+        self._looks_later = False  # whether a validation follows first, of this same state
         self.folder = str(self._framework.folder)
         self.checkpoint: Optional[str] = (
             None if trial.checkpoint is None else str(trial.checkpoint / FILE)
@@ -61,12 +62,22 @@ class Callback(Base):
     ) -> None:
         """Look whether to save or to leave, after each step of the optimizer."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            self._look(trainer)
+            fit_loop = trainer.fit_loop
+            self._looks_later = trainer.enable_validation and (
+                fit_loop.epoch_loop._should_check_val_fx(fit_loop._data_fetcher)
+            )
+            if not self._looks_later:
+                self._look(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report."""
+        """Report; look, if the step before did not, since a trial that goes on from after that step
+        would not validate it again.
+        """
         if not trainer.sanity_checking:
             self._framework.report(dict(trainer.callback_metrics))
+        if self._looks_later:
+            self._looks_later = False
+            self._look(trainer)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: Dict[str, Any]

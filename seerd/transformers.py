@@ -40,6 +40,7 @@ class Callback(TrainerCallback):
         """Take part in this trial. Raises `RuntimeError` if it cannot go on from its checkpoint."""
         self._framework = Framework(trial)
         self._saves = self._ends = False
+        self._looks_later = False  # whether an evaluation follows first, of this same state
         self.folder = str(self._framework.folder)
         self.checkpoint: Optional[str] = None if trial.checkpoint is None else str(trial.checkpoint)
 
@@ -62,12 +63,12 @@ class Callback(TrainerCallback):
     ) -> None:
         """Look whether to save or to leave."""
         self._ends = state.global_step >= state.max_steps
-        self._saves = self._framework.look()
-        if self._saves:
-            control.should_save = True
-        if self._framework.leaves:
-            control.should_training_stop = True
-            control.should_evaluate = False
+        is_epoch_end = self._ends or float(state.epoch or 0.0).is_integer()
+        self._looks_later = control.should_evaluate or (
+            is_epoch_end and args.eval_strategy == "epoch"
+        )
+        if not self._looks_later:
+            self._look(control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -86,10 +87,15 @@ class Callback(TrainerCallback):
         metrics: Any = None,
         **_: Any,
     ) -> None:
-        """Report."""
+        """Report; look, if the step before did not, since a trial that goes on from after that step
+        would not evaluate it again.
+        """
         self._framework.report(
             {name.removeprefix(PREFIX): value for name, value in (metrics or {}).items()}
         )
+        if self._looks_later:
+            self._looks_later = False
+            self._look(control)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -100,3 +106,10 @@ class Callback(TrainerCallback):
         self._saves = False
         folder = Path(args.output_dir or self.folder) / f"checkpoint-{state.global_step}"
         self._framework.keep(folder, removes=not args.load_best_model_at_end)
+
+    def _look(self, control: TrainerControl) -> None:
+        if self._framework.look():
+            self._saves = control.should_save = True
+        if self._framework.leaves:
+            control.should_training_stop = True
+            control.should_evaluate = False

@@ -197,6 +197,22 @@ def test_a_loop_with_accelerate_goes_on_on_two_ranks_with_the_same_numbers(
     assert whole.metrics["accuracy"] == pytest.approx(moved.metrics["accuracy"], rel=1e-5)
 
 
+@pytest.mark.parametrize("program", ["lightning", "transformers"])
+def test_a_trial_that_leaves_at_the_end_of_an_epoch_has_reported_it(
+    agent: tuple[Rig, Client], program: str
+) -> None:
+    """It is asked to leave within the last step of its second epoch."""
+    _, client = agent
+    trial = f"{program}-leaves"
+    client.start(trial)
+    assert client.exit_of(trial).cause == "finished"
+    assert {*sums(client, trial)} == {1, 2}
+    client.start(trial, attempt=2, checkpoints=(newest(client, trial).name,))
+    end = client.exit_of(trial, attempt=2)
+    assert end.cause == "finished", end.tail
+    assert {*sums(client, trial)} == set(range(1, 11))
+
+
 def sums(client: Client, trial: str) -> dict[int, float | None]:
     found = (fact for fact in client.facts if isinstance(fact, Reported) and fact.trial == trial)
     return {fact.epoch: fact.metrics["accuracy"] for fact in found}
