@@ -173,10 +173,12 @@ def gpu_problem(listing: str, expected: int) -> str:
     return ""
 
 
-async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> tuple[int, str, str]:
+async def ask_smi(
+    argv: Sequence[str], machine: CheckedMachine, limit_s: float = SMI_S
+) -> tuple[int, str, str]:
     """Run `nvidia-smi`; return exit status, output and last line. Raises as `look` does."""
     env = {**os.environ, host.MARKER: machine.marker}
-    status, output, errors = await look("nvidia-smi", argv, env, str(machine.folder), SMI_S)
+    status, output, errors = await look("nvidia-smi", argv, env, str(machine.folder), limit_s)
     return status, output, last_line(output) or last_line(errors)
 
 

@@ -216,7 +216,7 @@ def test_while_no_file_can_be_opened_all_goes_on(
     stage = Stage(tmp_path, weight=weight)
 
     async def script() -> None:
-        stage.orders.come()
+        await stage.orders.come()
         await stage.prepare(**SCRIPTED)
         stage.start(
             f"until test -e go; do sleep 0.02; done; echo '{REPORT}' >>$SEERD_DIR/out.jsonl"
@@ -517,11 +517,12 @@ def test_a_relative_source_is_in_the_agents_folder_and_threads_are_shared_out(
     job = replace(Stage(tmp_path).job, source="src", threads=0)
     cores = os.cpu_count() or 1
     for gpus in (1, 2, 1000):
-        resolved = replace(here, gpus=gpus).resolved(job)
+        resolved = replace(here, gpus=gpus).resolved(job, 1)
         assert resolved == replace(
             job, source=str(here.folder / "src"), threads=max(1, cores // gpus)
         )
-    assert here.resolved(replace(job, threads=3)).threads == 3
+    assert here.resolved(replace(job, threads=3), 4).threads == 3
+    assert replace(here, gpus=1).resolved(job, 2).threads == max(1, cores // 2)
     assert here.machine.folder == here.folder
     assert (here.machine.cuda, here.machine.marker) == (False, f"{RUN}//health")
     places = here.places("t1", 2)
@@ -580,7 +581,7 @@ def test_gpus_that_are_shared_come_with_the_run_and_go_with_it(
     stage = Stage(tmp_path, weight=2.0, gpus=2)
 
     async def script() -> None:
-        stage.orders.come()
+        await stage.orders.come()
         registered = [path for path in (tmp_path / "leases").iterdir() if "run-" in path.name]
         told = json.loads(registered[0].read_text())
         assert (told["run"], told["weight"], told["most"]) == (RUN, 2.0, 2)
@@ -601,7 +602,7 @@ def test_gpus_that_are_shared_come_with_the_run_and_go_with_it(
     folder.close()
 
     async def again() -> None:
-        stage.orders.come()
+        await stage.orders.come()
         registered = [path for path in (tmp_path / "leases").iterdir() if "run-" in path.name]
         assert {json.loads(path.read_text())["least"] for path in registered} == {2}
 
