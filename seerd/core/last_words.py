@@ -27,6 +27,11 @@ OUT_OF_MEMORY = re.compile(
 """Errors of a GPU without enough memory."""
 NEIGHBOUR = re.compile(r"\bProcess [0-9]+ has [0-9.]+ \w+ memory in use")
 """How torch names each other process with memory on that GPU."""
+ALLOWED = re.compile(r"\b[0-9.]+ \w+ allowed; ")
+"""How torch names the share that its process is held to."""
+ASKED = re.compile(r"Tried to allocate ([0-9.]+ \w+)")
+FREE = re.compile(r"(?:of which|already allocated;) ([0-9.]+ \w+) (?:is )?free")
+SIZES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 AMONG_RANKS = re.compile(r"torch\.distributed|gloo|NCCL|TCPStore|c10d|ProcessGroup", re.IGNORECASE)
 PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
 """Connections between processes of one attempt: they break since one of these has ended."""
@@ -35,6 +40,7 @@ OBSTACLES: dict[Obstacle, str] = {
     r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network"
     r"|failed to bind to (?:address|port)|another process is utilizing it",
     "device": r"devices?(?:\(s\))? (?:is/are|are|is)(?: currently)? (?:busy|in use by)"
+    r"|\bMPS (?:client|server|control daemon)\b|cudaErrorMps"
     r"|device or resource busy|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU)\b.* already in use",
     "lock": r"database (?:\w+ )?is locked|unable to lock file|conflicting lock is held"
     r"|(?:can|could) ?not (?:acquire|obtain|get|set) (?:\w+ ){0,2}lock\b|LockError\b|LockTimeout"
@@ -76,14 +82,23 @@ def is_certain(tail: Sequence[str]) -> bool:
     return CERTAIN.search(error_line(tail)) is not None
 
 
-def memory_lacked(tail: Sequence[str]) -> Literal["alone", "beside"] | None:
+def memory_lacked(tail: Sequence[str]) -> Literal["alone", "beside", "share"] | None:
     """Return whether the GPU had too little memory: beside other processes on it, or, as far as is
-    known, with nobody else there.
+    known, with nobody else there; "share": it had enough, and the trial's part of it is too small.
     """
     line = error_line(tail)
     if OUT_OF_MEMORY.search(line) is None:
         return None
+    asked, free = (_bytes(pattern.search(line)) for pattern in (ASKED, FREE))
+    if ALLOWED.search(line) is not None and (asked is None or free is None or asked <= free):
+        return "share"
     return "alone" if NEIGHBOUR.search(line) is None else "beside"
+
+
+def _bytes(size: re.Match[str] | None) -> float | None:
+    """Return a size that torch has written; None if it is not there."""
+    number, _, unit = ("" if size is None else size[1]).partition(" ")
+    return float(number) * SIZES[unit] if unit in SIZES else None
 
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:

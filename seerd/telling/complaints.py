@@ -41,6 +41,9 @@ BrokenProcessPool|TerminatedWorkerError
 DataLoader worker .* (?:is killed by signal|exited unexpectedly)
     a worker of the script's own process pool or DataLoader died: if memory ran out, give the script
     fewer workers, or the run fewer slots (cluster.gpus)
+seerd: it had (\d+/\d+) of the GPU
+    {0} of a GPU has too little memory for one step: give each trial more (p_min in [policy], or
+    fewer cluster.parts), or compute fewer samples at a time with trial.batch(total, per_gpu=...)
 CUDA out of memory|OutOfMemoryError
     the GPU is too small for one step: compute fewer samples at a time with trial.batch(total,
     per_gpu=...), or bound what makes the model large in [space]
