@@ -27,10 +27,11 @@ OUT_OF_MEMORY = re.compile(
 """Errors of a GPU without enough memory."""
 NEIGHBOUR = re.compile(r"\bProcess [0-9]+ has [0-9.]+ \w+ memory in use")
 """How torch names each other process with memory on that GPU."""
-ALLOWED = re.compile(r"\b[0-9.]+ \w+ allowed; ")
-"""How torch names the share that its process is held to."""
+ALLOWED = re.compile(r"([0-9.]+ \w+) allowed; ")  # a process that is held to a share
 ASKED = re.compile(r"Tried to allocate ([0-9.]+ \w+)")
 FREE = re.compile(r"(?:of which|already allocated;) ([0-9.]+ \w+) (?:is )?free")
+HAS = re.compile(r"([0-9.]+ \w+) (?:is allocated by PyTorch|already allocated)")
+"""Where torch's message of a lack of memory has these sizes."""
 SIZES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 AMONG_RANKS = re.compile(r"torch\.distributed|gloo|NCCL|TCPStore|c10d|ProcessGroup", re.IGNORECASE)
 PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
@@ -89,16 +90,17 @@ def memory_lacked(tail: Sequence[str]) -> Literal["alone", "beside", "share"] | 
     line = error_line(tail)
     if OUT_OF_MEMORY.search(line) is None:
         return None
-    asked, free = (_bytes(pattern.search(line)) for pattern in (ASKED, FREE))
-    if ALLOWED.search(line) is not None and (asked is None or free is None or asked <= free):
+    asked, free, has = (_bytes(pattern, line) for pattern in (ASKED, FREE, HAS))
+    if ALLOWED.search(line) and (asked <= free or has + asked > _bytes(ALLOWED, line)):
         return "share"
     return "alone" if NEIGHBOUR.search(line) is None else "beside"
 
 
-def _bytes(size: re.Match[str] | None) -> float | None:
-    """Return a size that torch has written; None if it is not there."""
+def _bytes(pattern: re.Pattern[str], line: str) -> float:
+    """Return a size that torch has written; 0 if it is not there."""
+    size = pattern.search(line)
     number, _, unit = ("" if size is None else size[1]).partition(" ")
-    return float(number) * SIZES[unit] if unit in SIZES else None
+    return float(number) * SIZES[unit] if unit in SIZES else 0.0
 
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:

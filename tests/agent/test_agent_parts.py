@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from seerd.agent.launch import launch_plan
-from seerd.agent.protocol import Prepare, Prepared, Refused, Start, Started
+from seerd.agent.protocol import Noticed, Prepare, Prepared, Refused, Start, Started
 from seerd.agent.warm import gpu_share
 from seerd.agent.wire import encode
+from seerd.core.last_words import error_line, memory_lacked
 from tests.agent.test_agent_launch import JOB, NODE, PLACES
 
 GIB = 1 << 30
+ROOT = Path(__file__).parents[2]
 
 
 def start(*slots: int, parts: int = 4, **other: Any) -> Start:
@@ -129,8 +131,7 @@ def torch(tmp_path: Path) -> Path:
 
 def ran(packages: Path, code: str, *more: Path, share: str = "1/4", args: tuple[str, ...] = ()):
     held = Path(gpu_share.__file__).with_name("held")
-    top = Path(__file__).parents[2]
-    path = ":".join(map(str, [held, top, packages, *more]))
+    path = ":".join(map(str, [held, ROOT, packages, *more]))
     env = {"PYTHONPATH": path, "SEERD_GPU_SHARE": share, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, check=False
@@ -185,3 +186,50 @@ calls = [call for call, _ in torch.cuda._queued_calls]
 print(_bound in calls, torch.cuda.is_initialized(), callable(torch.cuda.get_device_properties))
 """
     assert ran(Path("/nowhere"), code) == "True False True"
+
+
+USES_THE_GPU = """
+import os, pathlib, sys, time
+from torch import cuda
+config = {config}
+done = pathlib.Path(os.environ["SEERD_DIR"]).parents[2] / "done"
+cuda.init()
+for _ in range(config["pieces"]):
+    cuda.allocate(512 << 20)
+    time.sleep(0.01)
+(done / os.environ["SEERD_ATTEMPT"].replace("/", "-")).touch()
+while len(list(done.iterdir())) < config["wait"]:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("preload", [[], ["torch.cuda"]], ids=["cold", "warm"])
+def test_a_trial_that_wants_more_than_its_part_fails_alone(rig, tmp_path, preload):
+    """Of four trials on one GPU of 16 GiB three take what they may, and one takes all it gets."""
+    gpu = tmp_path / "gpu.json"
+    gpu.write_text(json.dumps({"total": 16 * GIB, "processes": {}}))
+    path = f"{ROOT / 'tests' / 'fake_torch'}:{ROOT}"
+    rig.options = ("--cuda",)
+    (rig.folder / "done").mkdir(parents=True)
+    script = USES_THE_GPU.replace("{config}", "dict(pieces=int(sys.argv[1]), wait=3)")
+    job = rig.job(
+        script,
+        args=["{pieces}"],
+        names=["pieces"],
+        preload=preload,
+        env={"PYTHONPATH": path, "FAKE_GPU": str(gpu)},
+    )
+    rig.launch(gpus=1)
+    client = rig.connect()
+    client.say(Prepare("p", job, parts=4))
+    client.until(Prepared)
+    for slot, pieces in enumerate([6, 100, 6, 6]):
+        config = {"pieces": pieces}
+        client.say(Start(f"s{slot}", f"t{slot}", 1, [slot], config, 17, [], parts=4))
+    ends = [client.exit_of(f"t{slot}") for slot in range(4)]
+    assert [end.cause for end in ends] == ["finished", "crashed", "finished", "finished"]
+    assert ends[1].tail[-1] == "seerd: it had 1/4 of the GPU, and of its memory"
+    assert memory_lacked(ends[1].tail) == "share"
+    assert "3.17 GiB allowed; " in error_line(ends[1].tail)
+    colds = [fact.why for fact in client.facts if isinstance(fact, Noticed)]
+    assert colds == []

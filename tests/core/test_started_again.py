@@ -146,7 +146,7 @@ OLD += "capacity; 3.08 GiB already allocated; 4.00 MiB free; 3.12 GiB allowed; 3
         (LACKED.format("2.00 GiB", "812.00 bytes", "3.12 GiB allowed; "), "beside"),
         (OLD, "alone"),
         (OLD.replace("4.00 MiB free", "4.00 GiB free"), "share"),
-        ("torch.OutOfMemoryError: HIP out of memory. 3.12 GiB allowed; ", "share"),
+        ("torch.OutOfMemoryError: HIP out of memory. 3.12 GiB allowed; Of the", "share"),
     ],
 )
 def test_a_part_of_a_gpu_that_is_too_small_is_told_from_a_gpu_that_is_full(

@@ -10,6 +10,8 @@ CHARGES = "tests/core/test_sharing.py"
 WAITS = "tests/agent/test_agent_waits.py"
 LEASES = "tests/agent/test_gpu_leases.py"
 KEEPER = "tests/agent/test_gpu_keeper.py"
+PARTS = "tests/agent/test_agent_parts.py"
+PACKINGS = "tests/properties/test_packings.py"
 
 BESIDE_OTHERS = (
     Mutant(
@@ -75,6 +77,46 @@ BESIDE_OTHERS = (
         "fcntl.flock(descriptor, lock | fcntl.LOCK_NB)",
         "",
         (f"{LEASES}::test_a_gpu_is_leased_once_and_free_when_its_lease_is_closed",),
+    ),
+    Mutant(
+        "a part is given to two trials",
+        "of two parts of a GPU that overlap only one is had",
+        "LeaseFolder.lease_part",
+        "fcntl.LOCK_EX if size == parts else fcntl.LOCK_SH",
+        "fcntl.LOCK_SH",
+        (f"{LEASES}::test_parts_of_a_gpu_are_had_together_unless_they_overlap",),
+    ),
+    Mutant(
+        "a part has no room for its CUDA context",
+        "a trial on a part of a GPU is held to its share of memory",
+        "gpu_share.allowed_bytes",
+        "total * int(part) // int(parts) - CONTEXT_BYTES",
+        "total * int(part) // int(parts)",
+        (PACKINGS, PARTS),
+    ),
+    Mutant(
+        "a trial on a part may use the memory of the GPU",
+        "a trial on a part of a GPU is held to its share of memory",
+        "launch_plan",
+        "cuda and not start.is_whole",
+        "False",
+        (PARTS,),
+    ),
+    Mutant(
+        "a fork of the warm process may use the memory of the GPU",
+        "a trial on a part of a GPU is held to its share of memory",
+        "identity.wear",
+        "gpu_share.hold()",
+        "",
+        (PARTS,),
+    ),
+    Mutant(
+        "jobs that call their GPUs 0 wait for each other",
+        "a GPU's lease is named by its UUID",
+        "gpu_devices._place",
+        "name = uuids[int(name)]",
+        "pass",
+        (LEASES,),
     ),
     Mutant(
         "what a file says counts, not its lock",
