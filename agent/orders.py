@@ -307,7 +307,10 @@ class Orders:
     async def _make_ready(self, order: Prepare) -> None:
         """Check the machine, set up its jobs and check torch; raise what is wrong."""
         self._need(order)
-        in_use = await check_machine(order.expected, self._here.machine)
+        expected = order.expected
+        if expected is not None and self._are_mig:  # torch sees one, `nvidia-smi` its GPU
+            expected = replace(expected, gpus=min(1, expected.gpus))
+        in_use = await check_machine(expected, self._here.machine)
         if self._shared is None:  # on a desk, screens take what they want
             self._in_use = {**in_use, **self._in_use}
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
@@ -318,7 +321,7 @@ class Orders:
             ready = await self._interpreters.complete(job, anew=True)
             self._warm_up(ready)
             free = None if self._shared is None else self._shared.left()
-            await check_torch(order.expected, self._here.machine, ready, free)
+            await check_torch(expected, self._here.machine, ready, free)
 
     def _warm_up(self, job: Job) -> None:
         places, outside = self._here.places("", 0), dict(os.environ)
@@ -334,6 +337,10 @@ class Orders:
     def _note_cold(self, why: str, since: Optional[float] = None) -> None:
         at = clock.now() if since is None else since
         self._report([Noticed(0, at, "cold", None, why)])
+
+    @property
+    def _are_mig(self) -> bool:
+        return any(device.is_mig for device in self._own)
 
     def by_number(self, shares: Sequence[Optional[float]]) -> list[Optional[float]]:
         """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
@@ -420,6 +427,8 @@ class Orders:
             return f"GPUs {order.gpus} are not among the {slots} here"
         if order.parts not in PARTS or (several and not order.is_whole):
             return f"slots {order.gpus}, {order.parts} to a GPU, are neither of one nor whole GPUs"
+        if several and self._are_mig:
+            return "a trial can use one MIG device only; p_max in [policy] bounds what it gets"
         if f"{order.trial}/{order.attempt}" in self._attempts:
             return "this attempt has been started by another order"
         for attempt in self._attempts.values():

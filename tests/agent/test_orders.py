@@ -609,6 +609,40 @@ def test_gpus_that_are_shared_come_with_the_run_and_go_with_it(
     stage.plays(again)
 
 
+def test_mig_devices_are_gpus_by_their_uuid_and_used_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEERD_GPU_LEASES", str(tmp_path / "leases"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    lines = [
+        "GPU 0: A100 (UUID: GPU-a1)",
+        *(f"  MIG 3g.20gb Device {n}: (UUID: MIG-{n})" for n in (4, 5)),
+    ]
+    listing = "".join(f"echo '{line}'\n" for line in lines)
+    cards = "echo 0, GPU-a1, 3, A100, 40960, 550.1"
+    (tools / "nvidia-smi").write_text(
+        f"#!/bin/sh\ncase $1 in -L) {listing};; *gpu=*) {cards};; esac\n"
+    )
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    stage = Stage(tmp_path, weight=1.0, gpus=2, cuda=True)
+
+    async def script() -> None:
+        await stage.orders.come()
+        assert stage.orders.devices == ["MIG-4", "MIG-5"]
+        await stage.prepare("p", Expected(2, 0, torch=False), **SCRIPTED)
+        stage.start(WAITS, "t1", 0, 1)
+        refused = await stage.outcome("s-t1-1")
+        assert refused.why.startswith("a trial can use one MIG device only")
+        stage.start("echo $CUDA_VISIBLE_DEVICES >$SEERD_DIR/gpu", "t2", 1)
+        assert (await stage.end("t2")).cause == "finished"
+        assert (stage.attempt("t2") / "gpu").read_text() == "MIG-5\n"
+
+    stage.plays(script)
+
+
 def test_when_all_is_killed_nothing_is_left_however_it_hides(stage: Stage) -> None:
     async def script() -> None:
         await stage.prepare(**SCRIPTED)
