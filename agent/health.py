@@ -308,6 +308,14 @@ async def why_held(names: Sequence[str], machine: CheckedMachine, before: dict[s
         await asyncio.sleep(POLL_S)
 
 
+async def card_bytes(machine: CheckedMachine) -> dict[str, int]:
+    """Return the memory of each GPU by its number and by its UUID. Raises as `_lines` does."""
+    cards = [
+        card for card in await _lines(CARDS, machine) if len(card) >= 5 and card[4].isdecimal()
+    ]
+    return {name: int(card[4]) << 20 for card in cards for name in card[:2]}
+
+
 async def _lines(argv: Sequence[str], machine: CheckedMachine) -> list[list[str]]:
     status, output, message = await ask_smi(argv, machine)
     if status or BROKEN.search(output):

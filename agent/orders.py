@@ -56,6 +56,7 @@ from seerd.agent.launch import (
     why_not_nodes,
 )
 from seerd.agent.manifest import Comparison, is_safe
+from seerd.agent.mps import Mps
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
     PARTS,
@@ -155,6 +156,7 @@ class Orders:
         self._interpreters = Interpreters(here.machine.marker)
         self._reaper = Reaper()
         self._crowding = Crowding()
+        self._mps = Mps(here.run, here.machine, self._note_cold)
         self._counts = False
         self._in_use: dict[str, int] = {}  # MiB of each GPU before the first attempt, by uuid
 
@@ -370,7 +372,8 @@ class Orders:
         output = self._here.output(job, urls, self._limit)
         before = self._in_use if order.parts == 1 else {}  # a neighbour's comes and goes
         attempt = LocalAttempt(
-            *(self._here.run, order, places, output, self._here.timings, self._report),
+            *(self._here.run, order, places, output, self._here.timings),
+            lambda facts: self._report(self._mps.explained(str(order.devices), facts)),
             lambda _: why_held(self._names(order), self._here.machine, before),
             others=lambda: [each for each in list(self._attempts.values()) if each is not attempt],
         )
@@ -402,6 +405,7 @@ class Orders:
                 names = shared.names(attempt.key) if cuda else []
                 env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
                 plan = replace(plan, env=env)
+            plan = replace(plan, env=await self._mps.environment(plan.env))
             await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError, UnhealthyError) as error:
             self._report([_refused(order.id, _text(error))])

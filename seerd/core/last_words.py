@@ -12,6 +12,7 @@ from seerd.core.events import Obstacle
 
 PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")  # torch's prefix of a rank's traceback
 FRAME = re.compile(r'^\s+(?:\| +)*File ".*", line ([0-9]+(?:, in .*)?)')
+BY_MPS = "seerd: MPS ended it"  # by the agent: another trial on that GPU had failed
 OURS = "seerd: "  # beginning of a line that seerd itself has added to a script's
 CERTAIN = re.compile(
     r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b"
@@ -105,6 +106,8 @@ def _bytes(pattern: re.Pattern[str], line: str) -> float:
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:
     """Return what was in the way of a crashed script; None: its configuration may be at fault."""
+    if any(line.startswith(BY_MPS) for line in tail):
+        return "device"
     line = error_line(tail)
     matches = ((why, re.search(pattern, line, re.IGNORECASE)) for why, pattern in OBSTACLES.items())
     why = next((why for why, match in matches if match), None)
