@@ -20,8 +20,10 @@ PREFIX = f"shared-{os.getpid()}-"
 class Run:
     """A run on this machine, and what it was told."""
 
-    def __init__(self, here: RunHere, devices: list[Device], clock: Callable[[], float]) -> None:
-        self.here = here
+    def __init__(
+        self, here: RunHere, devices: list[Device], clock: Callable[[], float], parts: int
+    ) -> None:
+        self.here, self.parts = here, parts
         self.shares: list[int] = []
         self.whys: list[str] = []
         self.stopped: dict[str, asyncio.Event] = {}
@@ -56,10 +58,14 @@ class Run:
         return [trial for trial, task in self.tasks.items() if not task.done()]
 
     @property
-    def holds(self) -> list[str]:
-        """The names of the GPUs that its attempts have."""
-        having = [trial for trial in self.asked if trial not in self.waiting]
-        return [name for trial in having for name in self.names(trial)]
+    def having(self) -> list[str]:
+        return [trial for trial in self.asked if trial not in self.waiting]
+
+    @property
+    def leases(self) -> list[str]:
+        """The leases of what its attempts have."""
+        held = [self.gpus._held[f"{trial}/1"] for trial in self.having]
+        return [place.lease for one in held for place in one.places]
 
     def names(self, trial: str) -> list[str]:
         return self.gpus.names(f"{trial}/1")
@@ -97,7 +103,7 @@ class Machine:
         there = cuda_devices(gpus, "") if cuda else cpu_slots(gpus)
         pool = [device.lease for device in there]
         here = RunHere(f"{PREFIX}{self.came}", weight, gpus, 0, 1, pool, float(self.came), {})
-        self.runs.append(Run(here, there, lambda: self.now))
+        self.runs.append(Run(here, there, lambda: self.now, parts))
         self.runs[-1].gpus.need(1, parts)
         return self.runs[-1]
 

@@ -172,7 +172,7 @@ DECIDING = (
         "what lacks memory alone on its GPU is started again",
         "a trial that would only crash again is not started again",
         "again_is_useless",
-        'memory_lacked(trial.tail) == "alone"',
+        'memory_lacked(trial.tail) in ("alone", "share")',
         "False",
         (f"{AGAIN}::test_a_gpu_without_enough_memory_for_it_alone_is_not_tried_again",),
     ),
