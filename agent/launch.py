@@ -36,6 +36,9 @@ TRAINING_SIDE = (
 LIBRARY = "lib"  # folder, within the agent's own, into which these files are unpacked
 WARM = "seerd/agent/warm/__main__.py"
 HELD = "seerd/agent/warm/held"  # what holds a Python to its share of a GPU's memory
+FRACTION = 0.85  # of its share of a GPU that JAX may take; the rest is its CUDA context's
+FRACTION_OF_JAX = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX takes 0.75 of the GPU at once without it
+GROWTH_OF_TENSORFLOW = "TF_FORCE_GPU_ALLOW_GROWTH"  # "true": it takes what it needs, not all
 OBSERVER = "seerd.training.observer"  # observes a script that does not import seerd
 TORCHRUN = (
     *("torch", "torch.distributed.run"),
@@ -147,6 +150,8 @@ def launch_plan(
     if cuda and not start.is_whole:
         env[SHARE] = f"{len(start.gpus)}/{start.parts}"
         env["PYTHONPATH"] = f"{places.library / HELD}:{env['PYTHONPATH']}"
+        fraction = FRACTION * len(start.gpus) / start.parts
+        env = {FRACTION_OF_JAX: f"{fraction:.3f}", GROWTH_OF_TENSORFLOW: "true", **env}
     return LaunchPlan(
         argv=_argv(job, start, run, places),
         env=env,

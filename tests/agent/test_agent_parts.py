@@ -47,6 +47,15 @@ def test_slots_are_parts_of_a_gpu_or_whole_ones(slots, visible, ranks, share):
     assert plan.env.get("SEERD_GPU_SHARE") == share
     held = plan.env["PYTHONPATH"].startswith("/i/lib/seerd/agent/warm/held:")
     assert held == (share is not None)
+    jax = "0.212" if share == "1/4" else "0.425" if share else None
+    assert plan.env.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == jax
+    assert plan.env.get("TF_FORCE_GPU_ALLOW_GROWTH") == ("true" if share else None)
+
+
+def test_what_the_person_says_of_memory_stands():
+    job = replace(JOB, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": ".1"})
+    env = launch_plan(job, start(5), "run-1", PLACES, True, {}).env
+    assert env["XLA_PYTHON_CLIENT_MEM_FRACTION"] == ".1"
 
 
 def test_nodes_count_slots_too():

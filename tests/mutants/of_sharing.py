@@ -87,6 +87,14 @@ BESIDE_OTHERS = (
         (f"{LEASES}::test_parts_of_a_gpu_are_had_together_unless_they_overlap",),
     ),
     Mutant(
+        "a run counts its share in another run's parts",
+        "shares are divided in the smallest parts of all runs",
+        "SharedGpus._see_others",
+        "fair_shares(total * fine, claims)[str(own)] // units[own]",
+        "fair_shares(total * fine, claims)[str(own)]",
+        (f"{SHARING}::test_runs_share_a_gpu_if_all_of_them_have_parts",),
+    ),
+    Mutant(
         "a part has no room for its CUDA context",
         "a trial on a part of a GPU is held to its share of memory",
         "gpu_share.allowed_bytes",
