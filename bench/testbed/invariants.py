@@ -68,6 +68,16 @@ def a_trial_that_fits_is_not_split(state: State, active: Active) -> Iterator[str
             yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
 
 
+def parts_of_a_trial_are_on_one_gpu(state: State, active: Active) -> Iterator[str]:
+    """A trial has slots of one GPU, or whole GPUs."""
+    parts = state.facts.parts
+    for trial in _holding(active):
+        for slots in trial.held or ():
+            on = Counter(slot // parts for slot in slots.gpus)
+            if len(on) > 1 and set(on.values()) != {parts}:
+                yield f"{trial.id} has slots {slots.gpus} of {slots.node}, {parts} a GPU"
+
+
 def phases_and_gpus_agree(state: State, active: Active) -> Iterator[str]:
     """A trial holds GPUs exactly while an attempt of it may have processes."""
     for trial in active:

@@ -125,7 +125,8 @@ def shared(event: events.InstanceShared, state: State) -> None:
     if instance.usable != before:
         state.agenda.replace = state.agenda.refit = True
     if is_first:  # later ones come and go with others' trials
-        state.result.note("shared", instance.id, instance.usable, instance.gpus, event.why)
+        usable, gpus = map(state.facts.gpus, (instance.usable, instance.gpus))
+        state.result.note("shared", instance.id, usable, gpus, event.why)
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:
@@ -197,7 +198,8 @@ def launch(command: commands.Launch, state: State) -> None:
         _charge(state, command.id, command.gpus, state.now)
 
 
-def _charge(state: State, instance: str, gpus: int, since_s: float) -> None:
+def _charge(state: State, instance: str, slots: int, since_s: float) -> None:
+    gpus = state.facts.gpus(slots)
     minimum_s = state.facts.cluster.minimum_s
     state.ledger.start(Charge(instance, instance, gpus, since_s, minimum_s=minimum_s))
 

@@ -258,7 +258,7 @@ class Result:
 class JobState:
     """The present state of a job."""
 
-    gpus: int = 0  # how many GPUs its trials hold
+    gpus: float = 0  # how many GPUs its trials hold
     gpu_s: float = 0.0  # GPU-seconds for which they have held GPUs, until `since_s`
     since_s: float = 0.0  # seconds since the run began
     over: verdicts.OverCause | None = None  # why it gets nothing any more, None while it does
@@ -275,7 +275,7 @@ class JobState:
         """Return the GPU-seconds for which its trials have held GPUs so far."""
         return self.gpu_s + self.gpus * max(0.0, now - self.since_s)
 
-    def hold(self, gpus: int, now: float) -> None:
+    def hold(self, gpus: float, now: float) -> None:
         """Count so many GPUs more (or fewer, if negative) from `now` on."""
         self.gpu_s, self.since_s = self.spent_gpu_s(now), max(now, self.since_s)
         self.gpus += gpus

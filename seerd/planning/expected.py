@@ -26,11 +26,11 @@ class Expectation:
 def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
     """Return the expectation in one sentence."""
     job, likely = profile.job, expected(problem, outline, profile.job)
-    start_s = job.start.p50_s
+    start_s, report_s = job.start.p50_s, job.report.p50_s / problem.scaling.speed(problem.parts)
     starting = f" and {format_duration(round(start_s, 1))} to start" if start_s else ""
     assumed = "" if profile.is_measured else ", as assumed,"
     return (
-        f"with {format_duration(round(job.report.p50_s, 1))} for a report on one GPU{starting}"
+        f"with {format_duration(round(report_s, 1))} for a report on one GPU{starting}"
         f"{assumed} about {count(likely.trials, 'configuration')} will be tried, and the best one "
         f"will make about {count(likely.reports, 'report')}"
     )
