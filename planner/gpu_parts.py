@@ -18,11 +18,14 @@ def gpus_of(slots: int, parts: int) -> float:
     return slots / parts if rest else whole
 
 
+def gpus_number(gpus: float) -> str:
+    """Write a number of GPUs without a unit: 1/4, 1, 1.5."""
+    return str(Fraction(gpus)) if 0 < gpus < 1 else f"{gpus:.12g}"
+
+
 def gpus_text(gpus: float) -> str:
     """Write a number of GPUs: 1/4 GPU, 1 GPU, 1.5 GPUs."""
-    if 0 < gpus < 1:
-        return f"{Fraction(gpus)} GPU"
-    return f"{gpus:.12g} GPU{'s' * (gpus != 1)}"
+    return f"{gpus_number(gpus)} GPU{'s' * (gpus != 1 and not 0 < gpus < 1)}"
 
 
 def fitting(slots: int, parts: int) -> int:

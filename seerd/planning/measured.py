@@ -19,15 +19,16 @@ from seerd.core.events import (
     TrialReported,
     TrialTraining,
 )
+from seerd.planner.gpu_parts import gpus_of
 
 
 @dataclass(slots=True)
 class Measured:
     """Samples in seconds, in the order in which they were made, of what a `KeptProfile` has."""
 
-    report_s: dict[int, list[float]] = field(default_factory=dict)  # of each number of GPUs
+    report_s: dict[float, list[float]] = field(default_factory=dict)  # of each number of GPUs
     # numbers of GPUs for which all timed reports had a warm-up or a checkpoint in them
-    rough: set[int] = field(default_factory=set)
+    rough: set[float] = field(default_factory=set)
     start_s: list[float] = field(default_factory=list)
     restore_s: list[float] = field(default_factory=list)
     stop_s: list[float] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Measured:
 class _Attempt:
     """One attempt. Moments are seconds since the run began."""
 
-    gpus: int
+    gpus: float
     ordered_s: float  # when it was ordered
     training_s: float | None = None  # when it trained; None: it has not
     reports: list[tuple[int, float]] = field(default_factory=list)  # number and moment of each
@@ -50,8 +51,10 @@ class _Attempt:
     asked_s: float | None = None  # when it was asked to save and exit, if it trained
 
 
-def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]) -> Measured:
-    """Collect samples from events with the commands that followed from them, in order."""
+def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]], parts: int = 1) -> Measured:
+    """Collect samples from events with the commands that followed from them, in order. `parts`: how
+    many slots a GPU had.
+    """
     samples = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
     asked: dict[str, float] = {}
@@ -65,7 +68,8 @@ def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]) -> Measur
             _see_attempt(event, attempts.get((event.trial, event.attempt)), samples)
         for command in commands:
             if isinstance(command, StartTrial):
-                gpus = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
+                slots = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
+                gpus = gpus_of(slots, parts)
                 attempts[command.trial, command.attempt] = _Attempt(gpus, event.at)
             elif isinstance(command, StopTrial):
                 if attempt := attempts.get((command.trial, command.attempt)):

@@ -23,6 +23,7 @@ from seerd.core.metrics import (
 from seerd.core.provisioning import refused
 from seerd.core.results import result_of
 from seerd.core.state import State, Trial
+from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import lacking_curves
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of, unsaved
@@ -129,7 +130,7 @@ def _trials(state: State, most: int | None) -> Table:
             *(_value(last_value(state, trial, one)) for one in (name, *others)),
             _value(best_saved(state, trial)),
             str(trial.reports),
-            str(trial.had or "-"),
+            gpus_number(state.facts.gpus(trial.had)) if trial.had else "-",
             outcome_text(state, trial, became[trial.id]),
             config_text(trial.config),
         )

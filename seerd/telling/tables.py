@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from seerd.planner.gpu_parts import gpus_number
 from seerd.telling.harmless import printable, value_text
 from seerd.telling.plan_json import Json
 from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
@@ -57,7 +58,7 @@ def ledger_table(ledger: Json) -> RenderableType:
     heads = ("what", "instance", ">GPUs", ">from", ">until", ">GPU-min", ">USD")
     rows = [
         [
-            *(charge["what"], charge["instance"], str(charge["gpus"])),
+            *(charge["what"], charge["instance"], gpus_number(charge["gpus"])),
             f"{charge['since_s']:.1f}s",
             "now" if charge["until_s"] is None else f"{charge['until_s']:.1f}s",
             *(f"{charge['gpu_min']:.2f}", f"{charge['usd']:.2f}"),
@@ -153,9 +154,12 @@ def plan_view(plan: Json) -> RenderableType:
     parts += [Text(f"warning: {sentence}", style="yellow") for sentence in plan["warnings"]]
     rows = []
     for number, stage in enumerate(plan["stages"], 1):
-        groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
+        groups = ", ".join(
+            f"{g['trials']} x {gpus_number(g['gpus_per_trial'])}" for g in stage["groups"]
+        )
         times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
-        rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
+        gpus = gpus_number(stage["gpus"])
+        rows.append([str(number), *times, groups, gpus, f"{stage['gpu_min']:.2f}"])
     heads = [">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"]
     parts += [Text(), table_of(heads, rows), Text(), _bill(plan)]
     if configs := plan["configs"]:  # where a parameter is inactive there is a dash
@@ -172,7 +176,7 @@ def plan_view(plan: Json) -> RenderableType:
             rows.append([other["policy"], *["-"] * 5])
             reasons.append(Text(f"{other['policy']}: {other['impossible']}"))
         else:
-            counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
+            counts = (gpus_number(other[key]) for key in ("trials", "stages", "peak_gpus"))
             figures = (other["gpu_min"], other["forecast"]["gpu_min"]["p95"])
             rows.append([other["policy"], *counts, *(f"{figure:.1f}" for figure in figures)])
     heads = ["other policies", ">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95"]
@@ -218,7 +222,7 @@ def profile_view(profile: Json) -> RenderableType:
     for point in profile["points"]:
         timed = [str(point["samples"]), "measured"] if point["measured"] else ["", "fitted"]
         speed = [f"{point['speed']:.2f}", f"{point['efficiency']:.0%}"]
-        rows.append([str(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
+        rows.append([gpus_number(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
     heads = (">GPUs", ">s/report", ">speed", ">efficiency", ">timed", "")
     parts += [Text(), table_of(heads, rows), Text()]
     rows, size = [], profile["checkpoint_bytes"]
