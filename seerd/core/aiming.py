@@ -146,6 +146,9 @@ def fill(state: State) -> None:
         demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in claimants), *first]
         nodes = [PackingNode(name, instance.usable)]
         placed = place(demands, present, nodes, parts=state.facts.parts)
+        if any(placed.get(trial) != target for trial, target in present.items()):
+            state.agenda.replace = True  # one needs a whole GPU that others have parts of
+            return
         for trial in sorted(placed.keys() & {demand.trial for demand in first}):
             del state.aims.waiting[trial]
             _aim(state, state.trials[trial], placed[trial])
