@@ -10,6 +10,7 @@ from itertools import pairwise
 from seerd.planner.asha import places, sizes
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.model import Impossible, Outline, Problem, View
+from seerd.planner.policy import in_slots
 from seerd.planner.profile import JobProfile, Profile
 from seerd.planner.windows import Windows, first_look, rounds_of, windows_of
 from seerd.units import count, format_duration
@@ -38,6 +39,7 @@ def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
 
 def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation:
     """Estimate it from median times, for a best trial that is best from its first report on."""
+    problem = in_slots(problem)
     cluster = fixed_cluster(problem)
     if rounds_of(problem) or isinstance(cluster, Impossible):
         parts = [

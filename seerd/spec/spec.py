@@ -230,7 +230,8 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
     if name not in POLICIES:
         near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
         reader.wrong("policy.name", name, f"this version has: {', '.join(POLICIES)}", *near)
-    p_min, p_max = get("policy.p_min", 1), get("policy.p_max")
+    p_max = get("policy.p_max")
+    p_min = get("policy.p_min", min(1, p_max or 1))
     if p_max is not None and p_max < p_min:
         reader.wrong("policy.p_max", p_max, f"it must be at least p_min = {p_min}")
     start = get("policy.start", ())
