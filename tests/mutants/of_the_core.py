@@ -284,8 +284,8 @@ DECIDING = (
         "the nodes that are left of a broken attempt go on",
         "an attempt ends as a whole",
         "_stop_if_misplaced",
-        "trial.held == trial.target and not trial.out and not trial.broken and not hung",
-        "trial.held == trial.target and not trial.out and not hung",
+        "is_placed and not trial.out and not trial.broken and not hung",
+        "is_placed and not trial.out and not hung",
         (f"{NODES}::test_a_crash_on_one_node_is_the_end_on_the_other",),
     ),
     Mutant(
@@ -295,6 +295,22 @@ DECIDING = (
         "free[node] -= set(gpus)",
         "free[node] -= set()",
         (PLACEMENT,),
+    ),
+    Mutant(
+        "a trial grows on its GPU while its neighbours are still there",
+        "no GPU is given to two trials",
+        "_grow_if_possible",
+        "all(busy.get(gpu, trial.id) == trial.id for gpu in gpus)",
+        "True",
+        ("tests/core/test_parts.py",),
+    ),
+    Mutant(
+        "a trial is restarted to have more of its GPU",
+        "a trial that grows on its GPU is not restarted",
+        "_grows_in_place",
+        "return is_part and set(held.gpus) < set(target.gpus)",
+        "return False",
+        ("tests/core/test_parts.py",),
     ),
     Mutant(
         "GPUs of those who stay are given to others",
