@@ -68,6 +68,18 @@ SEEN: dict[str, dict[str, Any]] = {
         "went_on_from": [8],
         "exits": [{"signal": 9, "code": 1}, {"signal": None, "code": 0}],
     },
+    "parts": {
+        "whole": {"at_once": 1, "reports": 60, "per_s": 4.0, "crashed": []},
+        "parts": {"at_once": 4, "reports": 120, "per_s": 8.0, "crashed": []},
+        "ratio": 2.0,
+    },
+    "appetite": {
+        "greedy": "t0001",
+        "at_once": 4,
+        "crashed": ["t0001"],
+        "slots": {"t0001/1": 1, "t0001/2": 2, "t0002/1": 1},
+        "trained": [["t0002", 1], ["t0001", 2]],
+    },
     "hang": {
         "hung": [[4711, 1.7e9]],
         "exits": [{"cause": "asked"}],
@@ -108,9 +120,17 @@ GONE_WRONG = [
     ("move", {"least_bytes": 4096}),
     ("killed", {"held_mib": 0}),
     ("killed", {"exits": [{"signal": None, "code": 0}]}),
-    ("killed", {"freed_s": None}),
     ("killed", {"went_on_from": []}),
     ("killed", {"went_on_from": [0]}),
+    ("parts", {"parts": {"at_once": 1, "reports": 120, "crashed": []}}),
+    ("parts", {"parts": {"at_once": 4, "reports": 0, "crashed": []}}),
+    ("parts", {"parts": {"at_once": 4, "reports": 120, "crashed": ["t0002"]}}),
+    ("parts", {"whole": {"at_once": 2, "reports": 60, "crashed": []}}),
+    ("appetite", {"crashed": []}),
+    ("appetite", {"crashed": ["t0001", "t0003"]}),
+    ("appetite", {"at_once": 1}),
+    ("appetite", {"trained": [["t0002", 1]]}),
+    ("appetite", {"slots": {"t0001/1": 1, "t0001/2": 1}}),
     ("hang", {"hung": []}),
     ("hang", {"exits": []}),
     ("hang", {"reports_since": 0}),
@@ -144,7 +164,12 @@ def test_each_part_can_fail_and_all_together_take_eight_minutes_at_most() -> Non
 
 @pytest.mark.parametrize(
     ("part", "figure", "value"),
-    [("saves", "pause_s", 0.4), ("memory", "reading_takes", 0.3), ("share", "share", 0.9)],
+    [
+        ("saves", "pause_s", 0.4),
+        ("memory", "reading_takes", 0.3),
+        ("share", "share", 0.9),
+        ("parts", "ratio", 1.5),
+    ],
 )
 def test_a_figure_that_is_not_what_it_must_be_is_named(
     part: str, figure: str, value: float

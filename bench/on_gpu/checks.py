@@ -18,6 +18,7 @@ MUSTS: dict[str, dict[str, tuple[float, float]]] = {
     "saves": {"pause_s": (0.0, 0.3), "published_s": (0.0, 2.0)},
     "memory": {"saving_takes": (0.0, 1.1), "reading_takes": (0.0, 0.2)},
     "share": {"share": (0.96, 1.0)},
+    "parts": {"ratio": (1.6, 4.0)},
 }
 """Part -> figure -> the least and the most that it may be."""
 
@@ -85,10 +86,8 @@ def killed(facts: Facts) -> Iterator[str]:
         yield f"{facts['held_mib']} of {facts['wanted_mib']} MiB were held"
     if not any(row["signal"] == 9 or row["code"] == -9 for row in facts["exits"]):
         yield f"no rank was killed by signal 9: {facts['exits']}"
-    if facts["freed_s"] is None:
-        yield "the memory of the rank was not freed"
     if not any(facts["went_on_from"]):
-        yield "the trial did not go on from its checkpoint"
+        yield "the trial did not go on from its checkpoint, with as much memory"
 
 
 def hang(facts: Facts) -> Iterator[str]:
@@ -103,6 +102,33 @@ def hang(facts: Facts) -> Iterator[str]:
         yield "the memory of the rank that hung was not freed"
     if facts["took_s"] > facts["deadline_s"]:
         yield f"the run took {facts['took_s']:.1f} s of {facts['deadline_s']} s"
+
+
+def parts(facts: Facts) -> Iterator[str]:
+    whole, shared = facts["whole"], facts["parts"]
+    if whole["at_once"] != 1:
+        yield f"{whole['at_once']} trials trained at a time on a whole GPU"
+    if shared["at_once"] < 2:
+        yield "no trials trained on the GPU at the same time"
+    if not whole["reports"] or not shared["reports"]:
+        yield f"{whole['reports']} reports on a whole GPU, {shared['reports']} on parts"
+    if crashed := whole["crashed"] + shared["crashed"]:
+        yield f"{', '.join(crashed)} crashed"
+
+
+def appetite(facts: Facts) -> Iterator[str]:
+    greedy = facts["greedy"]
+    if greedy not in facts["crashed"]:
+        yield f"{greedy} had more memory than its share"
+    if others := set(facts["crashed"]) - {greedy}:
+        yield f"{', '.join(sorted(others))} failed beside it"
+    if facts["at_once"] < 2:
+        yield "no trials trained on the GPU at the same time"
+    later = [attempt for trial, attempt in facts["trained"] if trial == greedy and attempt > 1]
+    if not later:
+        yield f"{greedy} did not go on with a larger part"
+    elif facts["slots"][f"{greedy}/{later[0]}"] <= facts["slots"][f"{greedy}/1"]:
+        yield f"{greedy} went on with the same part"
 
 
 def profile(facts: Facts) -> Iterator[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seerd.core.commands import StartTrial
 from seerd.core.events import Event
 from seerd.shell.journal import Journal
 
@@ -48,6 +49,7 @@ class Run:
 
     result: dict[str, Any]  # what `seerd run --json` printed
     events: list[Event]  # of its journal
+    starts: list[StartTrial]  # attempts that were ordered
     took_s: float  # seconds of the command
 
     def each(self, kind: type[E]) -> list[E]:
@@ -116,7 +118,10 @@ class Ground:
         took_s = time.monotonic() - began
         result = json.loads(printed)
         with Journal.open(self.home / result["run"] / "journal.db", read_only=True) as journal:
-            return Run(result, [entry.event for entry in journal.entries()], took_s)
+            entries = list(journal.entries())
+        orders = [command for entry in entries for command in entry.commands]
+        starts = [order for order in orders if isinstance(order, StartTrial)]
+        return Run(result, [entry.event for entry in entries], starts, took_s)
 
     @property
     def home(self) -> Path:
@@ -158,6 +163,10 @@ class Ground:
     def used_mib(self) -> int:
         """Return the MiB of the GPUs that are in use."""
         return sum(map(int, self._smi("--query-gpu=memory.used")))
+
+    def memory_mib(self) -> int:
+        """Return the memory of the machine's first GPU in MiB."""
+        return int(self._smi("--query-gpu=memory.total")[0])
 
     def waited_s(self, is_so: Callable[[], bool], most_s: float) -> float | None:
         """Wait until something is so; return how many seconds it took, None: more than `most_s`."""

@@ -25,7 +25,9 @@ from seerd.core.events import (
 )
 
 Facts = dict[str, Any]
+PARTS_OF_GPU = 4
 FREE_S = 10.0  # seconds after which memory that is still held is not freed any more
+HELD, SEEN_S = 0.6, 2.0
 SHORT = 'policy.t_min="2s"'  # `seer+` needs none
 ALONE = ('policy.name="random"', "policy.trials=1", SHORT)
 
@@ -33,11 +35,11 @@ ALONE = ('policy.name="random"', "policy.trials=1", SHORT)
 def start(ground: Ground) -> Facts:
     """A run of 20 s, whose later trials are forks; bare torchrun of the same script before it."""
     spec = ground.project("starts.py")
-    command = ground.sized((sys.executable, "-m", "torch.distributed.run"), (sys.executable,))
+    torchrun = ("-m", "torch.distributed.run", "--standalone")
     env = {**ground.env, "SEERD_SPEC": str(spec)}
     before = time.time()
     subprocess.run(
-        [*command, "train.py"],
+        [sys.executable, *ground.sized(torchrun, ()), "train.py"],
         env=env,
         cwd=spec.parent,
         stdout=subprocess.DEVNULL,
@@ -51,7 +53,7 @@ def start(ground: Ground) -> Facts:
         "all_s": context - before,
     }
     ground.out.unlink()
-    preload = f'train.preload={json.dumps(ground.sized(["torch"], ["torch", "numpy"]))}'
+    preload = f"train.preload={json.dumps(ground.sized(['torch'], ['torch', 'numpy']))}"
     few = ('policy.name="asha"', "policy.trials=4", SHORT)
     rungs = ("policy.max_reports=3", "policy.min_reports=3")
     run = ground.run(spec, ground.sized(20, 60), ground.launcher(), preload, *few, *rungs)
@@ -143,8 +145,10 @@ def move(ground: Ground) -> Facts:
 
 
 def killed(ground: Ground) -> Facts:
-    """A rank that holds 4 GiB is killed: when its memory is free, and whether its trial goes on."""
-    mib = ground.sized(4096, 256)
+    """A rank that holds more than half of the memory is killed: its trial can only go on, and hold
+    as much again, once that is free. `freed_s`: when it was seen to be; None: the trial was faster.
+    """
+    mib = int(HELD * ground.memory_mib())
     ground.env["BENCH_MIB"] = str(mib)
     before, spec = ground.used_mib(), ground.project("killed.py")
     ground.env["BENCH_REPORTS"] = ground.sized("60", "20")
@@ -152,7 +156,7 @@ def killed(ground: Ground) -> Facts:
         pid = _pid_after(ground, reports=10)
         held = ground.used_mib() - before
         os.kill(pid, signal.SIGKILL)
-        freed_s = ground.waited_s(lambda: ground.used_mib() - before < held / 2, FREE_S)
+        freed_s = ground.waited_s(lambda: ground.used_mib() - before < held / 2, SEEN_S)
     run = running.result()
     return {
         **_outcome(run),
@@ -185,6 +189,40 @@ def hang(ground: Ground) -> Facts:
             bool(hung) and event.happened > hung[0]["at_s"] for event in run.each(TrialReported)
         ),
         "freed_s": freed_s,
+    }
+
+
+def parts(ground: Ground) -> Facts:
+    """Four trials share the GPU, beside a run with one at a time: reports per second."""
+    spec = ground.project("network.py")
+    sides = {"whole": 1, "parts": PARTS_OF_GPU}
+    few = ground.sized((), ("policy.trials=4", "policy.max_reports=10"))
+    runs = {
+        side: _shared(
+            ground.run(
+                *(spec, ground.sized(22, 60), ground.launcher()), *few, f"cluster.parts={count}"
+            )
+        )
+        for side, count in sides.items()
+    }
+    return {**runs, "ratio": runs["parts"]["per_s"] / max(runs["whole"]["per_s"], 1e-9)}
+
+
+def appetite(ground: Ground) -> Facts:
+    """Four trials share the GPU, and one needs more memory than its share: who fails."""
+    whole = ground.memory_mib()
+    ground.env["BENCH_MIB"] = str(int(0.4 * whole))
+    spec = ground.project("appetite.py")
+    configs = ", ".join(f"{{ lr = {lr} }}" for lr in (0.1, 0.001, 0.002, 0.003))
+    four = (f"policy.start=[{configs}]", "policy.trials=4", "policy.max_reports=10")
+    share = f"cluster.parts={PARTS_OF_GPU}"
+    run = ground.run(spec, ground.sized(22, 60), ground.launcher(), *four, share)
+    return {
+        **_shared(run),
+        "greedy": "t0001",
+        "exits": _exits(run),
+        "slots": {f"{start.trial}/{start.attempt}": len(start.gpus) for start in run.starts},
+        "trained": [[event.trial, event.attempt] for event in run.each(TrialReported)],
     }
 
 
@@ -225,6 +263,25 @@ def _outcome(run: Run) -> Facts:
     """What of a run's result says how it went."""
     kept = ("status", "best", "trials", "elapsed_s", "deadline_s")
     return {"took_s": run.took_s, **{name: run.result[name] for name in kept}}
+
+
+def _shared(run: Run) -> Facts:
+    """What says whether trials shared a GPU, and how fast they were together."""
+    began = {(e.trial, e.attempt): e.happened for e in run.each(TrialTraining)}
+    ended = {(e.trial, e.attempt): e.happened for e in run.each(TrialExited)}
+    spans = [(at, ended.get(attempt, at)) for attempt, at in began.items()]
+    reports = [event.happened for event in run.each(TrialReported)]
+    made: dict[str, int] = {}
+    for event in run.each(TrialReported):
+        made[event.trial] = event.reports
+    seconds = max(reports, default=0.0) - min(began.values(), default=0.0)
+    return {
+        **_outcome(run),
+        "at_once": max((sum(a <= at < b for a, b in spans) for at, _ in spans), default=0),
+        "reports": sum(made.values()),
+        "per_s": sum(made.values()) / seconds if seconds > 0 else 0.0,
+        "crashed": sorted({e.trial for e in run.each(TrialExited) if e.cause == "crashed"}),
+    }
 
 
 def _exits(run: Run) -> list[Facts]:

@@ -16,7 +16,9 @@ from types import FrameType
 from typing import Any
 
 from bench.on_gpu import checks, measures
-from bench.on_gpu.ground import Ground, PartError
+from bench.on_gpu.ground import SPEC, Ground, PartError
+from seerd.errors import UsageError
+from seerd.spec.spec import load_spec
 
 ROOT = Path(__file__).parents[2]
 CODE = ("agent", "bench", "planner", "seerd")
@@ -56,19 +58,36 @@ class Part:
         return {"failed": failed, "missed": missed, "seconds": seconds, **facts}
 
 
+def without_parts() -> str:
+    """Return why GPUs have no parts here; empty: they have."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec = Path(folder) / "spec.toml"
+        Path(folder, "train.py").touch()
+        spec.write_text(f"{SPEC}parts = 4\n[limits]\ndeadline = '1m'\nbudget = '1gpu-min'\n")
+        try:
+            load_spec(spec)
+        except UsageError as error:
+            if "cluster.parts" not in str(error):
+                raise
+            return "this version of seerd has no cluster.parts: a GPU is one trial's"
+    return ""
+
+
 PARTS = {
     part.name: part
     for part in (
-        Part("start", 35),
-        Part("command", 12),
-        Part("nccl", 22),
-        Part("profile", 28),
-        Part("best", 25),
-        Part("saves", 30),
-        Part("memory", 40),
-        Part("move", 40),
-        Part("killed", 30),
-        Part("hang", 45),
+        Part("start", 30),
+        Part("command", 10),
+        Part("nccl", 20),
+        Part("profile", 27),
+        Part("best", 24),
+        Part("saves", 28),
+        Part("memory", 34),
+        Part("move", 36),
+        Part("killed", 28),
+        Part("hang", 43),
+        Part("parts", 50, without_parts),
+        Part("appetite", 26, without_parts),
         Part("share", 105),
     )
 }

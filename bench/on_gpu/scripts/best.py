@@ -12,5 +12,5 @@ state = device.State(64)
 trial.track(state=state)
 while trial.running():
     state.mark += 1
-    time.sleep(0.05)
+    time.sleep(0.3)
     trial.report(accuracy=random.random(), mark=state.mark)

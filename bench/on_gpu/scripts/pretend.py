@@ -12,9 +12,14 @@ from pathlib import Path
 import numpy as np  # as torch: something that takes a while to import
 
 BACKEND = "gloo"
-MIB = np.uint32(1024)  # memory of the device
+MIB = 1024  # memory of the device
+LOAD = 0.5  # share of the time for which a process computes on the device while it is alone there
 FOLDER = Path(os.environ["BENCH_FAKE"])
 EPOCH_S = 0.1
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's."""
 
 
 def use() -> None:
@@ -23,15 +28,24 @@ def use() -> None:
 
 
 def hold(mib: int) -> None:
-    """Hold so much of its memory in all. Raises `MemoryError`."""
-    others = sum(
-        int(path.read_text() or 0)
-        for path in FOLDER.iterdir()
-        if path.name != str(os.getpid()) and Path("/proc", path.name).exists()
-    )
-    if others + mib > MIB:
-        raise MemoryError("the fake device is full")
+    """Hold so much of its memory in all, as torch does. Raises `OutOfMemoryError`."""
+    part, _, parts = os.environ.get("SEERD_GPU_SHARE", "1/1").partition("/")
+    allowed = MIB * int(part) // int(parts)
+    free = MIB - sum(int(path.read_text() or 0) for path in others())
+    if mib > min(allowed, free):
+        raise OutOfMemoryError(
+            f"CUDA out of memory. Tried to allocate {mib}.00 MiB. GPU 0 has a total capacity of "
+            f"1.00 GiB of which {free}.00 MiB is free. {allowed}.00 MiB allowed; Of the allocated "
+            "memory 0.00 MiB is allocated by PyTorch."
+        )
     (FOLDER / str(os.getpid())).write_text(f"{mib}\n")
+
+
+def others() -> list[Path]:
+    """Return the files of the other processes on the device."""
+    own = str(os.getpid())
+    living = [path for path in FOLDER.iterdir() if Path("/proc", path.name).exists()]
+    return [path for path in living if path.name != own]
 
 
 def hang() -> None:
@@ -67,6 +81,6 @@ class Network:
 
     def epoch(self) -> float:
         """Train for a pass; return the accuracy."""
-        time.sleep(EPOCH_S)
+        time.sleep(EPOCH_S * max(1.0, LOAD * (1 + len(others()))))
         self._state.mark += 1
         return (1 - 0.9**self._state.mark) * (1 - abs(float(np.log10(self._lr)) + 2) / 4)
