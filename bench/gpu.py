@@ -16,7 +16,7 @@ short, on any machine: its figures say nothing.
     memory    a state of 4 GiB: the host memory that saving and reading it take
     move      trials with 1 GiB that take turns: one comes back
     killed    a rank that is killed: its memory is free, its trial goes on
-    parts     four trials that share the GPU, beside one at a time: reports per second
+    parts     four trials that share the GPU, in turns and by MPS, beside one at a time
     appetite  one of four needs more memory than its share: it fails alone, and goes on with more
     hang      a rank that hangs inside a CUDA kernel: its attempt ends, its memory is free
     share     100 s of a small network: the share of the budget that is used

@@ -18,7 +18,8 @@ MUSTS: dict[str, dict[str, tuple[float, float]]] = {
     "saves": {"pause_s": (0.0, 0.3), "published_s": (0.0, 2.0)},
     "memory": {"saving_takes": (0.0, 1.1), "reading_takes": (0.0, 0.2)},
     "share": {"share": (0.96, 1.0)},
-    "parts": {"ratio": (1.6, 4.0)},
+    "parts": {"ratio": (1.6, float("inf"))},
+    "appetite": {"slots_later": (2, float("inf"))},
 }
 """Part -> figure -> the least and the most that it may be."""
 
@@ -105,15 +106,17 @@ def hang(facts: Facts) -> Iterator[str]:
 
 
 def parts(facts: Facts) -> Iterator[str]:
-    whole, shared = facts["whole"], facts["parts"]
-    if whole["at_once"] != 1:
-        yield f"{whole['at_once']} trials trained at a time on a whole GPU"
-    if shared["at_once"] < 2:
-        yield "no trials trained on the GPU at the same time"
-    if not whole["reports"] or not shared["reports"]:
-        yield f"{whole['reports']} reports on a whole GPU, {shared['reports']} on parts"
-    if crashed := whole["crashed"] + shared["crashed"]:
-        yield f"{', '.join(crashed)} crashed"
+    for side in facts["ratios"]:
+        run, on = facts[side], {"whole": "a whole GPU"}.get(side, f"parts ({side})")
+        if side == "whole" and run["at_once"] != 1:
+            yield f"{run['at_once']} trials trained at a time on {on}"
+        if side != "whole" and run["at_once"] < 2:
+            yield f"no trials trained at the same time on {on}"
+        if not run["reports"]:
+            yield f"no reports were made on {on}"
+        if run["crashed"]:
+            yield f"{', '.join(run['crashed'])} crashed on {on}"
+    yield from (why for why in facts.get("mps", {}).get("notices", ()) if "take turns" in why)
 
 
 def appetite(facts: Facts) -> Iterator[str]:
@@ -124,11 +127,8 @@ def appetite(facts: Facts) -> Iterator[str]:
         yield f"{', '.join(sorted(others))} failed beside it"
     if facts["at_once"] < 2:
         yield "no trials trained on the GPU at the same time"
-    later = [attempt for trial, attempt in facts["trained"] if trial == greedy and attempt > 1]
-    if not later:
-        yield f"{greedy} did not go on with a larger part"
-    elif facts["slots"][f"{greedy}/{later[0]}"] <= facts["slots"][f"{greedy}/1"]:
-        yield f"{greedy} went on with the same part"
+    if not facts["neighbours_s"] > 0:
+        yield f"no other trial made a report after {greedy} had failed"
 
 
 def profile(facts: Facts) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from bench import saves as save_bench
 from bench.on_gpu.ground import Ground, PartError, Run, mark_in
 from seerd.core.events import (
     InstanceComputed,
+    InstanceNoticed,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -26,6 +28,8 @@ from seerd.core.events import (
 
 Facts = dict[str, Any]
 PARTS_OF_GPU = 4
+GREEDY = "t0001"
+MPS = "nvidia-cuda-mps-control"
 FREE_S = 10.0  # seconds after which memory that is still held is not freed any more
 HELD, SEEN_S = 0.6, 2.0
 SHORT = 'policy.t_min="2s"'  # `seer+` needs none
@@ -117,7 +121,7 @@ def move(ground: Ground) -> Facts:
     """Turns on one GPU: each trial leaves with a state of 1 GiB, and the better one comes back."""
     ground.env["BENCH_MIB"] = ground.sized("1024", "64")
     rungs = ('policy.name="sha"', "policy.trials=2", "policy.eta=2", SHORT)
-    reports = ("policy.min_reports=3", "policy.max_reports=12")
+    reports = ("policy.min_reports=3", "policy.max_reports=30")
     first = "policy.start=[{ lr = 0.1 }, { lr = 0.01 }]"
     spec = ground.project("moves.py")
     run = ground.run(spec, ground.sized(40, 60), ground.launcher(), *rungs, *reports, first)
@@ -176,7 +180,7 @@ def hang(ground: Ground) -> Facts:
     ground.env["BENCH_MIB"] = str(mib)
     before, spec = ground.used_mib(), ground.project("hangs.py")
     halves = ('policy.name="grid"', "space.lr=[0.1, 0.01]", SHORT)
-    run = ground.run(spec, 36, ground.launcher(), *halves)
+    run = ground.run(spec, ground.sized(36, 60), ground.launcher(), *halves)
     hung = [row for row in _exits(run) if (row["trial"], row["attempt"]) == ("t0001", 1)]
     began = [event for event in run.each(TrialReported) if event.trial == "t0001"]
     freed_s = ground.waited_s(lambda: ground.used_mib() - before < mib / 2, FREE_S)
@@ -193,43 +197,50 @@ def hang(ground: Ground) -> Facts:
 
 
 def parts(ground: Ground) -> Facts:
-    """Four trials share the GPU, beside a run with one at a time: reports per second."""
+    """Four trials share the GPU, in turns and by MPS where that is installed, beside a run with one
+    at a time: reports per second.
+    """
     spec = ground.project("network.py")
-    sides = {"whole": 1, "parts": PARTS_OF_GPU}
     few = ground.sized((), ("policy.trials=4", "policy.max_reports=10"))
-    runs = {
-        side: _shared(
-            ground.run(
-                *(spec, ground.sized(22, 60), ground.launcher()), *few, f"cluster.parts={count}"
-            )
-        )
-        for side, count in sides.items()
-    }
-    return {**runs, "ratio": runs["parts"]["per_s"] / max(runs["whole"]["per_s"], 1e-9)}
+    sides = {"whole": 1, "parts": PARTS_OF_GPU}
+    if shutil.which(MPS, path=ground.env["PATH"]):
+        sides["mps"] = PARTS_OF_GPU
+    runs: Facts = {}
+    for side, count in sides.items():
+        ground.env["SEERD_MPS"] = str(int(side == "mps"))
+        words = (ground.launcher(), *few, f"cluster.parts={count}")
+        runs[side] = _shared(ground.run(spec, ground.sized(20, 60), *words))
+    alone = max(runs["whole"]["per_s"], 1e-9)
+    ratios = {side: runs[side]["per_s"] / alone for side in runs}
+    return {**runs, "ratios": ratios, "ratio": max(ratios.values())}
 
 
 def appetite(ground: Ground) -> Facts:
-    """Four trials share the GPU, and one needs more memory than its share: who fails."""
+    """Four trials share the GPU, and one needs more memory than its share: who fails, and how many
+    parts it has then.
+    """
     whole = ground.memory_mib()
     ground.env["BENCH_MIB"] = str(int(0.4 * whole))
     spec = ground.project("appetite.py")
     configs = ", ".join(f"{{ lr = {lr} }}" for lr in (0.1, 0.001, 0.002, 0.003))
     four = (f"policy.start=[{configs}]", "policy.trials=4", "policy.max_reports=10")
     share = f"cluster.parts={PARTS_OF_GPU}"
-    run = ground.run(spec, ground.sized(22, 60), ground.launcher(), *four, share)
+    run = ground.run(spec, ground.sized(20, 60), ground.launcher(), *four, share)
+    failed_s = min((e.happened for e in run.each(TrialExited) if e.trial == GREEDY), default=0.0)
+    last_s = max((e.happened for e in run.each(TrialReported) if e.trial != GREEDY), default=0.0)
     return {
         **_shared(run),
-        "greedy": "t0001",
+        "greedy": GREEDY,
         "exits": _exits(run),
-        "slots": {f"{start.trial}/{start.attempt}": len(start.gpus) for start in run.starts},
-        "trained": [[event.trial, event.attempt] for event in run.each(TrialReported)],
+        "slots_later": max(len(start.gpus) for start in run.starts if start.trial == GREEDY),
+        "neighbours_s": last_s - failed_s,
     }
 
 
 def profile(ground: Ground) -> Facts:
     """`seerd profile` of the network."""
     spec = ground.project("network.py")
-    words = ("--deadline", "25s", "--set", ground.launcher(), "--json")
+    words = ("--deadline", ground.sized("25s", "60s"), "--set", ground.launcher(), "--json")
     body: Facts = json.loads(ground.seerd("profile", str(spec), *words))
     return body
 
@@ -281,6 +292,7 @@ def _shared(run: Run) -> Facts:
         "reports": sum(made.values()),
         "per_s": sum(made.values()) / seconds if seconds > 0 else 0.0,
         "crashed": sorted({e.trial for e in run.each(TrialExited) if e.cause == "crashed"}),
+        "notices": [event.why for event in run.each(InstanceNoticed)],
     }
 
 

@@ -86,7 +86,7 @@ PARTS = {
         Part("move", 36),
         Part("killed", 28),
         Part("hang", 43),
-        Part("parts", 50, without_parts),
+        Part("parts", 66, without_parts),
         Part("appetite", 26, without_parts),
         Part("share", 105),
     )

@@ -1,5 +1,5 @@
-"""The first trial holds memory and hangs on the device after its second report, and writes
-when it does.
+"""The first trial holds memory, and hangs on the device after its second report, when it writes a
+line. The other one ends after ten.
 """
 
 import os
@@ -13,8 +13,8 @@ trial = seerd.trial()
 state = device.State(64)
 trial.track(state=state)
 memory = device.hold(int(os.environ["BENCH_MIB"]))
-is_first = os.environ.get("SEERD_ATTEMPT", "").split("/")[1:] == ["t0001", "1"]
-while trial.running():
+is_first = "/t0001/" in os.environ["SEERD_ATTEMPT"]
+while trial.running() and (is_first or trial.epoch < 10):
     if is_first and trial.epoch == 2:
         with open(os.environ["BENCH_OUT"], "w") as out:
             out.write(f"{os.getpid()} {time.time()}\n")
