@@ -54,7 +54,7 @@ def finish(folder: RunFolder, state: State) -> Json:
     """
     target = msgspec.json.decode(folder.target.read_bytes(), type=Target)
     with Journal.open(folder.journal, read_only=True) as journal:
-        entries = ((entry.event, entry.commands) for entry in journal.entries())
+        entries = ((entry.event, entry.decided) for entry in journal.entries())
         times = measured(entries, state.facts.parts)
         ended = datetime.fromtimestamp(journal.origin + state.now, UTC)
     if not times.report_s:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial, Terminate
+from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
+from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
     InstanceReady,
@@ -19,6 +20,7 @@ from seerd.core.events import (
     TrialReported,
     TrialTraining,
 )
+from seerd.core.verdicts import Grown
 from seerd.planner.gpu_parts import gpus_of
 
 
@@ -51,26 +53,31 @@ class _Attempt:
     asked_s: float | None = None  # when it was asked to save and exit, if it trained
 
 
-def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]], parts: int = 1) -> Measured:
-    """Collect samples from events with the commands that followed from them, in order. `parts`: how
-    many slots a GPU had.
+def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyDecision]]], parts: int = 1) -> Measured:
+    """Collect samples from events with the decisions that followed from them, in order. `parts`:
+    how many slots a GPU had.
     """
     samples = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
+    newest: dict[str, tuple[str, int]] = {}  # trial -> its newest attempt
+    smaller: list[_Attempt] = []  # attempts as they were before they grew on their GPU
     asked: dict[str, float] = {}
     for event, commands in entries:
-        if isinstance(event, InstanceReady) and event.command in asked:
-            samples.pending_s.append(max(0.0, event.running_since - asked[event.command]))
-            samples.boot_s.append(event.at - event.running_since)
-        elif isinstance(event, InstanceTerminated) and event.command in asked:
-            samples.release_s.append(event.at - asked[event.command])
+        if isinstance(event, InstanceReady | InstanceTerminated):
+            _see_instance(event, asked.get(event.command), samples)
         if isinstance(event, TrialTraining | TrialReported | TrialCheckpointed | TrialExited):
             _see_attempt(event, attempts.get((event.trial, event.attempt)), samples)
         for command in commands:
             if isinstance(command, StartTrial):
                 slots = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
                 gpus = gpus_of(slots, parts)
+                newest[command.trial] = command.trial, command.attempt
                 attempts[command.trial, command.attempt] = _Attempt(gpus, event.at)
+            elif isinstance(command, Grown):
+                before = attempts[newest[command.trial]]
+                smaller.append(before)
+                gpus = gpus_of(len(command.gpus), parts)
+                attempts[newest[command.trial]] = _Attempt(gpus, before.ordered_s, event.at)
             elif isinstance(command, StopTrial):
                 if attempt := attempts.get((command.trial, command.attempt)):
                     # Being killed tells nothing of how long saving takes.
@@ -78,8 +85,18 @@ def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]], parts: in
                     attempt.asked_s = event.at if saves else None
             elif isinstance(command, Launch | Terminate):
                 asked.setdefault(command.id, event.at)
-    _reports(list(attempts.values()), samples)
+    _reports([*smaller, *attempts.values()], samples)
     return samples
+
+
+def _see_instance(
+    event: InstanceReady | InstanceTerminated, asked_s: float | None, samples: Measured
+) -> None:
+    if asked_s is not None and isinstance(event, InstanceReady):
+        samples.pending_s.append(max(0.0, event.running_since - asked_s))
+        samples.boot_s.append(event.at - event.running_since)
+    elif asked_s is not None:
+        samples.release_s.append(event.at - asked_s)
 
 
 def _see_attempt(

@@ -15,6 +15,7 @@ from seerd.planner.profile import Profile
 from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec, SpecLimits
 
+TO_MEASURE = 4  # how many parts `seerd profile` measures for "auto"
 WORTH = 1.1  # least times as much that a GPU must do with more trials on it
 NOT_MEASURED = (
     'cluster.parts = "auto" is 1: how much a GPU does with several trials on it was not measured; '
@@ -44,6 +45,8 @@ def in_slots(
     """
     asked, notes = experiment.cluster.parts, tuple[str, ...]()
     parts = 1 if whole else asked
+    if experiment.jobs[0].policy.name == "profile" and quote.cuda and asked != 1:
+        parts = asked or TO_MEASURE
     if not quote.cuda and asked is not None and asked > 1:
         raise UsageError(NO_GPUS.format(parts=asked))
     if parts is None:
