@@ -129,6 +129,18 @@ def shared(event: events.InstanceShared, state: State) -> None:
         state.result.note("shared", instance.id, usable, gpus, event.why)
 
 
+def computed(event: events.InstanceComputed, state: State) -> None:
+    """Record the utilisation of an instance's GPUs; what was reported before held until now."""
+    instance, parts = state.fleet.instances[event.instance], state.facts.parts
+    lasted_s = max(0.0, event.happened - instance.computed_s)
+    for gpu in {slot // parts for slot in instance.busy}:
+        share = instance.computed[gpu] if gpu < len(instance.computed) else None
+        if share is not None:
+            instance.known_gpu_s += lasted_s
+            instance.busy_gpu_s += lasted_s * share
+    instance.computed, instance.computed_s = event.shares, event.happened
+
+
 def leave(state: State, instance: Instance, by: float | None) -> None:
     """Stop using an instance that will be taken away at `by` (None: unknown): its trials move."""
     state.fleet.go(instance, InstancePhase.LEAVING)

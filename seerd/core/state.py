@@ -186,6 +186,10 @@ class Instance:
     by: float | None = None  # when the cloud takes it away; None if unknown
     # recent utilisation (0 to 1) of each GPU, None: not known; empty: no report yet
     computed: tuple[float | None, ...] = ()
+    computed_s: float = 0.0  # when that was reported
+    # GPU-seconds with a trial of which the utilisation is known, and those that were computed in
+    known_gpu_s: float = 0.0
+    busy_gpu_s: float = 0.0
     until: float | None = None  # when it ends itself, if the run may go on longer
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it

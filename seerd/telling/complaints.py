@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from seerd.core.last_words import error_line
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Complaint, Note, State
+from seerd.planner.gpu_parts import MOST_PARTS
 from seerd.planner.policies import NEED_CURVES
 
 WHAT_TO_DO = r"""
@@ -201,6 +202,9 @@ def complaints_of(state: State) -> dict[str, str]:
     return {what: complaint_text(state, one) for what, one in state.signs.complaints.items()}
 
 
+IDLE = "the GPUs computed for {share:.0%} of the time: `cluster.parts = {parts}` may train more"
+KNOWN_GPU_S = 30.0  # least GPU-seconds of which the utilisation must be known, to say so
+MOST_BUSY, WELL_IDLE = 0.75, 0.6  # GPUs that compute more are busy; those below have room for four
 REPORT_ONCE = (
     "a training makes one report here, so {} has nothing to compare while trials train; "
     'policy.name = "seer+" learns from what each of them came to'
@@ -210,13 +214,27 @@ LEAST_TRAININGS = 3  # with one report each, before that is said
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    texts = lacking_curves(state)
+    texts = [*lacking_curves(state), *idle_gpus(state)]
     for note in state.result.notes:
         if isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))
         else:
             texts.append(note if isinstance(note, str) else complaint_text(state, note))
     return texts
+
+
+def idle_gpus(state: State) -> list[str]:
+    """Return the note that GPUs had time for more trials, if that was seen and they may be shared.
+    It counts only time in which a trial had the GPU.
+    """
+    known_gpu_s = sum(instance.known_gpu_s for instance in state.fleet.instances.values())
+    busy_gpu_s = sum(instance.busy_gpu_s for instance in state.fleet.instances.values())
+    parts, params = state.facts.parts, state.facts.problem.params
+    share = busy_gpu_s / known_gpu_s if known_gpu_s >= KNOWN_GPU_S else 1.0
+    if share >= MOST_BUSY or parts == MOST_PARTS or params.p_min > parts or state.facts.ideal:
+        return []
+    more = min(MOST_PARTS, parts * (4 if share <= WELL_IDLE else 2))
+    return [IDLE.format(share=share, parts=more)]
 
 
 def lacking_curves(state: State) -> list[str]:

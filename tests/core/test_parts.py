@@ -6,12 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import StartTrial
-from seerd.core.events import RunFacts
+from seerd.core.events import InstanceComputed, RunFacts
+from seerd.core.instances import computed
+from seerd.core.state import Instance, new_state
 from seerd.core.step import commands_of
 from seerd.core.verdicts import Grown
+from seerd.telling.complaints import idle_gpus
 from seerd.telling.explanation.explanations import held_gpu_s
 from tests.explanation.timelines import replayed
 
@@ -72,3 +76,25 @@ def test_an_attempt_that_grew_is_explained_as_it_was_charged(facts: MakeFacts) -
     _, timeline = replayed(world)
     assert {one.gpus for one in timeline.explanations if one.kind == "grown"} >= {0.5, 1}
     assert held_gpu_s(timeline.attempts.all, world.now) == world.state.ledger.spent_gpu_s(world.now)
+
+
+@pytest.mark.parametrize(
+    ("parts", "share", "advice"),
+    [(1, 0.52, "52% of the time: `cluster.parts = 4`"), (1, 0.7, "`cluster.parts = 2`"),
+     (1, 0.8, None), (4, 0.7, "`cluster.parts = 8`"), (16, 0.1, None)],
+)  # fmt: skip
+def test_gpus_that_compute_little_are_told_of(
+    facts: MakeFacts, parts: int, share: float, advice: str | None
+) -> None:
+    made = facts()
+    cluster = replace(made.cluster, parts=parts, gpus_per_instance=2 * parts)
+    state = new_state(msgspec.structs.replace(made, cluster=cluster))
+    machine = Instance("m", 2 * parts, busy={0: "t1"})  # its second GPU has no trial
+    state.fleet.instances["m"] = machine
+    for at in (10.0, 50.0, 90.0):
+        shares = (share, 0.0)
+        event = InstanceComputed(at=at, instance="m", fact=1, happened=at, shares=shares)
+        computed(event, state)
+    assert machine.known_gpu_s == 80.0
+    assert (idle_gpus(state) == []) is (advice is None)
+    assert all(advice in text for text in idle_gpus(state) if advice)

@@ -21,6 +21,7 @@ from seerd.planner.model import Mode, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry
+from seerd.telling.complaints import idle_gpus
 from seerd.telling.explanation.explanations import places_json
 from seerd.telling.explanation.sentences import STOPS, ending, gpus_text
 from seerd.telling.harmless import printable
@@ -125,6 +126,7 @@ class Board:
     stage: int  # index of the present stage, from 0
     stages: tuple[Stage, ...]  # all stages, empty if they were not recorded
     parts: int  # how many slots a GPU has
+    idle: str  # what to do about GPUs that compute little; empty: nothing
     best: Incumbent | None  # its best saved model
     rows: tuple[TrialRow, ...]
     machines: tuple[Instance, ...]  # copies of those that are asked for, ready or leaving
@@ -168,6 +170,7 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         stage=state.plan.stage,
         stages=state.outline.stages,
         parts=state.facts.parts,
+        idle="".join(idle_gpus(state)),
         best=chosen(state),
         rows=tuple(
             replace(

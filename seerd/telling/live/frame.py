@@ -223,6 +223,7 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     if gpus:
         lent_gpus, idle_gpus = (gpus_number(gpus_of(n, board.parts)) for n in (lent, gpus - lent))
         head.append(f"; GPUs: {lent_gpus} lent to trials, {idle_gpus} idle", style="dim")
+        head.append(f"; {board.idle}" if board.idle else "", style="yellow")
     lines: list[str] = []
     for machine in up:  # which trial has which GPUs, and the recent utilisation of these
         phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
