@@ -22,8 +22,8 @@ NOT_MEASURED = (
     "`seerd profile` measures it"
 )
 NO_GPUS = (
-    "cluster.parts = {parts}: trials run on CPU slots, and only a GPU can be shared by trials; leave "
-    "it out, and give as many slots as trials that run side by side"
+    "cluster.parts = {parts}: trials run on CPU slots, and only a GPU can be shared by trials; "
+    "leave it out, and give as many slots as trials that run side by side"
 )
 
 
