@@ -62,10 +62,10 @@ class Callback(Base):
     ) -> None:
         """Look whether to save or to leave, after each step of the optimizer."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            fit_loop = trainer.fit_loop
-            self._looks_later = trainer.enable_validation and (
-                fit_loop.epoch_loop._should_check_val_fx(fit_loop._data_fetcher)
-            )
+            fit_loop, has_waited = trainer.fit_loop, self._looks_later
+            follows = fit_loop.epoch_loop._should_check_val_fx(fit_loop._data_fetcher)
+            # never twice in a row: no validation came where it has no data
+            self._looks_later = trainer.enable_validation and follows and not has_waited
             if not self._looks_later:
                 self._look(trainer)
 

@@ -64,9 +64,9 @@ class Callback(TrainerCallback):
         """Look whether to save or to leave."""
         self._ends = state.global_step >= state.max_steps
         is_epoch_end = self._ends or float(state.epoch or 0.0).is_integer()
-        self._looks_later = control.should_evaluate or (
-            is_epoch_end and args.eval_strategy == "epoch"
-        )
+        follows = control.should_evaluate or (is_epoch_end and args.eval_strategy == "epoch")
+        # never twice in a row: no evaluation came where another callback forbids it
+        self._looks_later = follows and not self._looks_later
         if not self._looks_later:
             self._look(control)
 

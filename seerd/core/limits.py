@@ -152,8 +152,11 @@ def off_in_s(state: State, now: float) -> float:
 
 
 def spare_s(state: State, now: float) -> float:
-    """Return how many seconds the end of the run may still wait for a machine within its limits."""
-    deadline_s = state.facts.problem.limits.deadline_s - publish_s(state)
+    """Return how many seconds the end of the run may still wait for a machine within its limits.
+    Until it is given up it may hold back the last word on its trials, and so the model.
+    """
+    last_s = max(publish_s(state), _set_aside_s(state, state.rules.publish_s))
+    deadline_s = state.facts.problem.limits.deadline_s - last_s
     return max(0.0, min(deadline_s, exhausted_at(state) + release_s(state)) - now)
 
 

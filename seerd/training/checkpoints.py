@@ -149,8 +149,10 @@ def _whole(path: Path) -> Iterator["Flushed"]:
         # Without a buffer: a process that the script forks could write it out a second time.
         with open(part, "wb", buffering=0) as file:
             out = Flushed(file)
-            yield out
-            out.flush()
+            try:
+                yield out
+            finally:  # nothing flushes a file that is closed
+                out.flush()
         os.replace(part, path)
     finally:
         with contextlib.suppress(OSError):

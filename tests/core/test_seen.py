@@ -16,7 +16,15 @@ from msgspec import structs
 from bench.testbed.checked_world import Behaviour, World
 from seerd.core.commands import StopTrial
 from seerd.core.events import RunFacts, StopAsked, TrialExited, TrialReported, TrialStarted
-from seerd.core.limits import close_at, end_s, grace_s, longest_grace_s, publish_s, release_s
+from seerd.core.limits import (
+    close_at,
+    end_s,
+    grace_s,
+    longest_grace_s,
+    publish_s,
+    release_s,
+    spare_s,
+)
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.rules import RULES, closing_s, learned_grace_s, shortened
 from seerd.core.seen import LASTS, NEWEST, Durations, Seen
@@ -145,6 +153,7 @@ class TestSetAside:
         assert grace_s(state) == pytest.approx(1.1), "0.5 s, twice 0.03 s and 0.5 s, rounded up"
         assert end_s(state) == RULES.kill_least_s + 0.5, "a kill, and the agent's end"
         assert publish_s(state) == 0.0, "while the agent ends"
+        assert spare_s(state, 590.0) == 10.0 - RULES.publish_s, "for a model that is known last"
         state.end.seen.ends.add(1.6)  # mean 0.85, deviation 0.433
         assert grace_s(state) == pytest.approx(2.6)
         assert end_s(state) == pytest.approx(RULES.kill_least_s + 0.433 + 0.5, abs=1e-3)

@@ -2,13 +2,15 @@
 between numbers of GPUs.
 
 Environment: `TEST_OUT` where rank 0 writes JSON lines; `TEST_STEPS` global steps in all;
-`TEST_UNIT` steps between two calls of `running()`; `TEST_DIE_AT` step after which it kills itself;
-`TEST_DROPOUT` probability.
+`TEST_UNIT` steps between two calls of `running()`; `TEST_DIE_AT` step after which it kills itself,
+once it has published a checkpoint; `TEST_DROPOUT` probability.
 """
 
 import json
 import os
 import signal
+import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -17,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import seerd
 
+reported_to = Path(os.environ["SEERD_DIR"]) / "out.jsonl"
 STEPS, UNIT = int(os.environ["TEST_STEPS"]), int(os.environ["TEST_UNIT"])
 trial = seerd.trial()
 model = nn.Sequential(
@@ -78,5 +81,7 @@ while trial.running() and done < STEPS:
             with open(os.environ["TEST_OUT"], "a") as out:
                 out.write(json.dumps(line) + "\n")
         if done == int(os.environ.get("TEST_DIE_AT", "-1")):
+            while '"kind": "checkpoint"' not in reported_to.read_text():
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
     trial.report(accuracy=1.0 / done)
