@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from seerd.agent.gpu_leases import gpu_of
 from seerd.planner.gpu_parts import gpus_number
 from seerd.telling.harmless import printable, value_text
 from seerd.telling.plan_json import Json
@@ -77,8 +78,10 @@ def machines_table(machines: Json) -> RenderableType:
     """Draw each machine: its GPUs, and the runs that share them."""
     parts: list[RenderableType] = []
     for machine in machines["machines"]:
-        gpus, held = machine["gpus"], sum(gpu["held"] for gpu in machine["gpus"] or ())
-        used = f"{held} of {len(gpus)} GPUs or slots are in use" if gpus else "no run is here"
+        gpus = machine["gpus"] or ()
+        every = {gpu_of(gpu["gpu"]) for gpu in gpus}
+        held = {gpu_of(gpu["gpu"]) for gpu in gpus if gpu["held"]}
+        used = f"{len(held)} of {len(every)} GPUs or slots are in use" if gpus else "no run is here"
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
             rows = []
@@ -90,8 +93,9 @@ def machines_table(machines: Json) -> RenderableType:
             rows = []
             for run in machine["runs"]:
                 note = "" if run["lives"] else "its agent has died; its trials are leaving"
-                counts = [f"{run['weight']:g}", str(run["gpus"]), str(run["wants"])]
-                rows.append([run["run"], run["user"], *counts, _time(run["for_s"]), note])
+                counts = [gpus_number(run[key]) for key in ("gpus", "wants")]
+                weight = f"{run['weight']:g}"
+                rows.append([run["run"], run["user"], weight, *counts, _time(run["for_s"]), note])
             heads = ("run", "user", ">weight", ">has", ">could use", ">here for", "")
             parts += [table_of(heads, rows)] if rows else []
         parts.append(Text())
