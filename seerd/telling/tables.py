@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -14,13 +15,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from seerd.agent.gpu_leases import gpu_of
 from seerd.planner.gpu_parts import gpus_number
 from seerd.telling.harmless import printable, value_text
 from seerd.telling.plan_json import Json
 from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
 
 WIDEST = 10_000
+PART = r"\.[0-9]+of[0-9]+$"  # end of the name of a part of a GPU
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -79,9 +80,9 @@ def machines_table(machines: Json) -> RenderableType:
     parts: list[RenderableType] = []
     for machine in machines["machines"]:
         gpus = machine["gpus"] or ()
-        every = {gpu_of(gpu["gpu"]) for gpu in gpus}
-        held = {gpu_of(gpu["gpu"]) for gpu in gpus if gpu["held"]}
-        used = f"{len(held)} of {len(every)} GPUs or slots are in use" if gpus else "no run is here"
+        whole = [re.sub(PART, "", gpu["gpu"]) for gpu in gpus]
+        held = {name for name, gpu in zip(whole, gpus, strict=True) if gpu["held"]}
+        used = f"{len(held)} of {len(set(whole))} GPUs or slots are in use" if gpus else "no run is here"
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
             rows = []

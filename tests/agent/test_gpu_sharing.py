@@ -198,8 +198,9 @@ def test_the_second_run_gets_its_share_when_the_first_has_given_it_back(machine:
 
 def test_one_gpu_that_is_shared_is_named_as_one(machine: Machine) -> None:
     async def story() -> None:
-        machine.comes(1, parts=2)
-        second = machine.comes(1, parts=2)
+        first, second = (machine.comes(1, parts=2) for _ in range(2))
+        assert await first.wants("t0", 0)
+        assert await first.wants("t1", 1)
         machine.look()
         assert second.shares == [1]
         assert second.whys == [f"1 GPU is shared with {PREFIX}1 of {user()} (weight 1)"]
