@@ -21,6 +21,7 @@ from seerd.telling.plan_json import Json
 from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
 
 WIDEST = 10_000
+IDLE = "no run is here"
 PART = r"\.[0-9]+of[0-9]+$"  # end of the name of a part of a GPU
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -82,7 +83,7 @@ def machines_table(machines: Json) -> RenderableType:
         gpus = machine["gpus"] or ()
         whole = [re.sub(PART, "", gpu["gpu"]) for gpu in gpus]
         held = {name for name, gpu in zip(whole, gpus, strict=True) if gpu["held"]}
-        used = f"{len(held)} of {len(set(whole))} GPUs or slots are in use" if gpus else "no run is here"
+        used = f"{len(held)} of {len(set(whole))} GPUs or slots are in use" if gpus else IDLE
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
             rows = []
