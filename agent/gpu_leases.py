@@ -355,8 +355,6 @@ def report() -> dict[str, Any]:
     shown.sort(key=lambda run: (run.since, run.run))
     rest = pools([run for run in shown if run.lives]) - set(map(gpu_of, holders))
     leases = in_order(sorted(holders.keys() | rest))
-    counts = [sum(_slots(name, run) for name in holders if holders[name] == run) for run in shown]
-    names = ("run", "user", "weight", "most", "wants", "since", "lives", "parts")
     return {
         "now": now,
         "gpus": [
@@ -364,14 +362,20 @@ def report() -> dict[str, Any]:
             for lease in leases
         ],
         "runs": [
-            {**{name: getattr(run, name) for name in names}, "gpus": count}
-            for run, count in zip(shown, counts)
+            _counted(run, [name for name in holders if holders[name] == run]) for run in shown
         ],
     }
 
 
-def _slots(lease: str, run: RunHere) -> int:
-    return 1 if PART.search(lease) else run.parts
+def _counted(run: RunHere, leases: Sequence[str]) -> dict[str, Any]:
+    """Return what is shown of a run that has these leases. Parts of GPUs are fractions, exactly."""
+    held = sum(1 if PART.search(lease) else run.parts for lease in leases)
+    slots = {"gpus": held, "most": run.most, "wants": run.wants}
+    names = ("run", "user", "weight", "since", "lives", "parts")
+    return {
+        **{name: getattr(run, name) for name in names},
+        **{name: n / run.parts if n % run.parts else n // run.parts for name, n in slots.items()},
+    }
 
 
 def _use(lease: str, run: Optional[RunHere]) -> dict[str, Any]:

@@ -203,7 +203,8 @@ class SharedGpus:
             own = next(at for at, run in enumerate(ranked) if _key(run) == _key(self._run))
             share = max(1, fair_shares(total * fine, claims)[str(own)] // units[own])
             names = [f"{run.run} of {run.user} (weight {run.weight:g})" for run in rivals]
-            why = f"{total} GPUs are shared with {', '.join(names)}"
+            what = "1 GPU is" if total == 1 else f"{total} GPUs are"
+            why = f"{what} shared with {', '.join(names)}"
         if share != self.share:
             self.share, self._is_reported = share, True
             self._report([Shared(0, clock.now(), share, why)])

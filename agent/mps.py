@@ -91,7 +91,8 @@ class Mps:
         ):
             return fact
         first, at = self._failed.get(gpu, ("", 0.0))
-        if first and fact.at - at <= TOGETHER_S:
+        by_other = first and first.rpartition("/")[0] != fact.trial
+        if by_other and fact.at - at <= TOGETHER_S:
             return replace(fact, tail=[*fact.tail, f"seerd: MPS ended it, as {first} had failed"])
         self._failed[gpu] = f"{fact.trial}/{fact.attempt}", fact.at
         return fact

@@ -18,6 +18,11 @@ def gpus_of(slots: int, parts: int) -> float:
     return slots / parts if rest else whole
 
 
+def whole_or_part(gpus: float) -> float:
+    """Return a sum of GPUs as `gpus_of` returns it."""
+    return gpus_of(int(gpus * MOST_PARTS), MOST_PARTS)
+
+
 def gpus_number(gpus: float) -> str:
     """Write a number of GPUs without a unit: 1/4, 1, 1.5."""
     return str(Fraction(gpus)) if 0 < gpus < 1 else f"{gpus:.12g}"

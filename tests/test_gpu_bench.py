@@ -190,7 +190,6 @@ def test_what_was_done_is_kept_for_the_same_device_and_code(tmp_path: Path) -> N
     kept = Kept(path, about)
     kept.keep("nccl", {"failed": [], "sum": 64.0})
     kept.keep("hang", {"failed": ["no rank hung"]})
-    kept.keep("parts", {"left_out": "there are none yet"})
     again = Kept(path, about)
     assert {part for part in PARTS if again.is_done(part)} == {"nccl"}
     assert again.body == json.loads(path.read_text())

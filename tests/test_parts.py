@@ -67,6 +67,7 @@ def test_without_a_measurement_auto_is_one(tmp_path: Path, parts: object) -> Non
 
 def test_published_policies_have_whole_gpus(tmp_path: Path) -> None:
     assert planned(tmp_path, 4, ideal=True).cluster.parts == 1
+    assert planned(tmp_path, 4, ideal=True, p_min="1/4").problem.params.p_min == 1
 
 
 def test_the_least_of_a_trial_is_a_part_unless_it_is_given(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_what_no_gpu_has_is_refused(tmp_path: Path) -> None:
         planned(tmp_path, 4, cuda=False)
     assert planned(tmp_path, "auto", cuda=False).cluster.parts == 1
     for wrong in (0, 3, 32, True, "4", 0.5):
-        with pytest.raises(SpecError, match=r"cluster\.parts"):
+        with pytest.raises(SpecError, match=r'cluster\.parts.*, one of 1, .*, 16 or "auto"'):
             spec({"parts": wrong})
     for size in (0, 0.3, "1/3", "3/4", "one"):
         with pytest.raises(SpecError, match=r"policy\.p_min"):

@@ -9,16 +9,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from bench.on_gpu import checks, measures
-from bench.on_gpu.ground import SPEC, Ground, PartError
-from seerd.errors import UsageError
-from seerd.spec.spec import load_spec
+from bench.on_gpu.ground import Ground, PartError
 
 ROOT = Path(__file__).parents[2]
 CODE = ("agent", "bench", "planner", "seerd")
@@ -34,13 +32,10 @@ class Part:
 
     name: str
     most_s: float  # seconds that it may take where there is a GPU; all parts: `LONGEST_S`
-    left_out: Callable[[], str] = str  # why it cannot be measured yet; empty: it can
 
     def done(self, pretended: bool) -> Facts:
         """Measure the part and check it. What goes wrong is in `failed`."""
         began = time.monotonic()
-        if why := self.left_out():
-            return {"left_out": why}
         facts: Facts = {}
         most_s = SLOW * self.most_s if pretended else self.most_s
         with (
@@ -58,21 +53,6 @@ class Part:
         return {"failed": failed, "missed": missed, "seconds": seconds, **facts}
 
 
-def without_parts() -> str:
-    """Return why GPUs have no parts here; empty: they have."""
-    with tempfile.TemporaryDirectory() as folder:
-        spec = Path(folder) / "spec.toml"
-        Path(folder, "train.py").touch()
-        spec.write_text(f"{SPEC}parts = 4\n[limits]\ndeadline = '1m'\nbudget = '1gpu-min'\n")
-        try:
-            load_spec(spec)
-        except UsageError as error:
-            if "cluster.parts" not in str(error):
-                raise
-            return "this version of seerd has no cluster.parts: a GPU is one trial's"
-    return ""
-
-
 PARTS = {
     part.name: part
     for part in (
@@ -86,8 +66,8 @@ PARTS = {
         Part("move", 36),
         Part("killed", 28),
         Part("hang", 43),
-        Part("parts", 66, without_parts),
-        Part("appetite", 26, without_parts),
+        Part("parts", 66),
+        Part("appetite", 26),
         Part("share", 105),
     )
 }
@@ -159,8 +139,6 @@ def do(names: Iterable[str], kept: Kept, pretended: bool) -> bool:
 
 def outcome(facts: Facts) -> str:
     """Return what came of a part, in words."""
-    if "left_out" in facts:
-        return f"left out: {facts['left_out']}"
     words = "; ".join(facts["failed"]) or "done"
     if facts["missed"]:
         words += f", but {'; '.join(facts['missed'])}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from seerd.backends.base import Quote
 from seerd.errors import UsageError
-from seerd.planner.gpu_parts import MOST_PARTS, gpus_text
+from seerd.planner.gpu_parts import MOST_PARTS, gpus_number, gpus_text
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.spec.experiment import Experiment
@@ -57,7 +57,7 @@ def in_slots(
         replace(
             experiment,
             limits=_limits(experiment.limits, parts),
-            jobs=tuple(job_in_slots(job, parts) for job in experiment.jobs),
+            jobs=tuple(job if whole else job_in_slots(job, parts) for job in experiment.jobs),
         ),
         cluster_in_slots(quote.facts, parts),
         [profile.in_slots(parts) for profile in profiles],
@@ -103,8 +103,8 @@ def _slots(gpus: float, parts: int, key: str) -> int:
     slots = gpus * parts
     if slots < 1:
         raise UsageError(
-            f"policy.{key} = {gpus:g}, and a GPU has {parts} part{'s' * (parts > 1)}: write "
-            f"cluster.parts = {min(MOST_PARTS, round(1 / gpus))}, or {key} of at least "
+            f"policy.{key} = {gpus_number(gpus)}, and a GPU has {parts} part{'s' * (parts > 1)}: "
+            f"write cluster.parts = {min(MOST_PARTS, round(1 / gpus))}, or {key} of at least "
             f"{gpus_text(1 / parts)}"
         )
     return int(slots)

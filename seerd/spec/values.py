@@ -107,7 +107,7 @@ def parts(value: Any) -> int | None:
     if value == "auto":
         return None
     if isinstance(value, bool) or value not in DIVISIONS:
-        raise ValueError(f'{", ".join(map(str, DIVISIONS))} or "auto" is allowed')
+        raise ValueError(f'one of {", ".join(map(str, DIVISIONS))} or "auto" is needed')
     return int(value)
 
 

@@ -231,7 +231,8 @@ def idle_gpus(state: State) -> list[str]:
     busy_gpu_s = sum(instance.busy_gpu_s for instance in state.fleet.instances.values())
     parts, params = state.facts.parts, state.facts.problem.params
     share = busy_gpu_s / known_gpu_s if known_gpu_s >= KNOWN_GPU_S else 1.0
-    if share >= MOST_BUSY or parts == MOST_PARTS or params.p_min > parts or state.facts.ideal:
+    needs_whole = state.facts.ideal or params.p_min >= max(2, parts)
+    if share >= MOST_BUSY or parts == MOST_PARTS or needs_whole:
         return []
     more = min(MOST_PARTS, parts * (4 if share <= WELL_IDLE else 2))
     return [IDLE.format(share=share, parts=more)]

@@ -22,6 +22,7 @@ from seerd.core.metrics import (
 from seerd.core.provisioning import refused
 from seerd.core.results import best_configuration, result_of
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.gpu_parts import whole_or_part
 from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
@@ -110,7 +111,7 @@ def shared(state: State, now_s: float) -> Json:
                 "result": result_of(state, job.facts.id),
                 "best": best(state, job.facts.id),
                 **front(state, job.facts.id),
-                "gpus": own.gpus,
+                "gpus": whole_or_part(own.gpus),
                 **_billed(state, job.gpu_s),
                 "trials": job.trials,
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,8 @@ from seerd.telling.plan_json import Json
 from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
 
 WIDEST = 10_000
+IDLE = "no run is here"
+PART = r"\.[0-9]+of[0-9]+$"  # end of the name of a part of a GPU
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -77,8 +80,10 @@ def machines_table(machines: Json) -> RenderableType:
     """Draw each machine: its GPUs, and the runs that share them."""
     parts: list[RenderableType] = []
     for machine in machines["machines"]:
-        gpus, held = machine["gpus"], sum(gpu["held"] for gpu in machine["gpus"] or ())
-        used = f"{held} of {len(gpus)} GPUs or slots are in use" if gpus else "no run is here"
+        gpus = machine["gpus"] or ()
+        whole = [re.sub(PART, "", gpu["gpu"]) for gpu in gpus]
+        held = {name for name, gpu in zip(whole, gpus, strict=True) if gpu["held"]}
+        used = f"{len(held)} of {len(set(whole))} GPUs or slots are in use" if gpus else IDLE
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
             rows = []
@@ -90,8 +95,9 @@ def machines_table(machines: Json) -> RenderableType:
             rows = []
             for run in machine["runs"]:
                 note = "" if run["lives"] else "its agent has died; its trials are leaving"
-                counts = [f"{run['weight']:g}", str(run["gpus"]), str(run["wants"])]
-                rows.append([run["run"], run["user"], *counts, _time(run["for_s"]), note])
+                counts = [gpus_number(run[key]) for key in ("gpus", "wants")]
+                weight = f"{run['weight']:g}"
+                rows.append([run["run"], run["user"], weight, *counts, _time(run["for_s"]), note])
             heads = ("run", "user", ">weight", ">has", ">could use", ">here for", "")
             parts += [table_of(heads, rows)] if rows else []
         parts.append(Text())

@@ -182,6 +182,7 @@ def test_what_a_neighbours_fault_has_ended_is_not_counted_as_the_trials_crash(tm
         ("0", crash("t4", 11.0, error, cause="asked"), False),
         ("0", crash("t5", 12.0, "torch.OutOfMemoryError: CUDA error: out of memory"), False),
         ("0", crash("t6", 12.0, error), True),
+        ("0", crash("t1", 13.0, error), False),
         ("0", crash("t7", 40.0, error), False),
     ]
     for gpu, fact, by_another in facts:

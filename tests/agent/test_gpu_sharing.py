@@ -196,6 +196,18 @@ def test_the_second_run_gets_its_share_when_the_first_has_given_it_back(machine:
     run_it(story)
 
 
+def test_one_gpu_that_is_shared_is_named_as_one(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = (machine.comes(1, parts=2) for _ in range(2))
+        assert await first.wants("t0", 0)
+        assert await first.wants("t1", 1)
+        machine.look()
+        assert second.shares == [1]
+        assert second.whys == [f"1 GPU is shared with {PREFIX}1 of {user()} (weight 1)"]
+
+    run_it(story)
+
+
 def test_the_first_has_all_again_when_the_second_is_gone(machine: Machine) -> None:
     async def story() -> None:
         first, second = machine.comes(), machine.comes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,10 +14,12 @@ from seerd.core.commands import StartTrial
 from seerd.core.events import InstanceComputed, RunFacts
 from seerd.core.instances import computed
 from seerd.core.state import Instance, new_state
-from seerd.core.step import commands_of
+from seerd.core.step import commands_of, follow
 from seerd.core.verdicts import Grown
 from seerd.telling.complaints import idle_gpus
+from seerd.telling.explanation.as_json import moment_json
 from seerd.telling.explanation.explanations import held_gpu_s
+from seerd.telling.explanation.timeline import Timeline
 from tests.explanation.timelines import replayed
 
 PARTS = 4
@@ -71,6 +74,15 @@ def test_parts_are_charged_as_fractions_of_a_gpu_exactly(facts: MakeFacts) -> No
     assert world.state.ledger.spent_gpu_s(world.now) <= BUDGET_GPU_S
 
 
+def test_whole_gpus_of_several_parts_are_integers(facts: MakeFacts) -> None:
+    world = ran(facts)
+    state, timeline, billed = new_state(world.facts), Timeline(follow), set[str]()
+    for event, decided in world.journal:
+        timeline.read(state, event, decided)
+        billed.add(json.dumps(moment_json(state.now, timeline, state)["gpus_billed"]))
+    assert {"0", "1"} <= billed <= {"0", "0.25", "0.5", "0.75", "1"}
+
+
 def test_an_attempt_that_grew_is_explained_as_it_was_charged(facts: MakeFacts) -> None:
     world = ran(facts)
     _, timeline = replayed(world)
@@ -97,4 +109,8 @@ def test_gpus_that_compute_little_are_told_of(
         computed(event, state)
     assert machine.known_gpu_s == 80.0
     assert (idle_gpus(state) == []) is (advice is None)
+    problem = replace(made.problem, params=replace(made.problem.params, p_min=max(2, parts)))
+    of_whole = new_state(msgspec.structs.replace(made, cluster=cluster, problem=problem))
+    of_whole.fleet = state.fleet
+    assert not idle_gpus(of_whole), "its trials take whole GPUs, however many parts these have"
     assert all(advice in text for text in idle_gpus(state) if advice)

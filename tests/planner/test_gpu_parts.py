@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from seerd.planner.gpu_parts import fitting, gpus_of, gpus_text
+from seerd.planner.gpu_parts import fitting, gpus_of, gpus_text, whole_or_part
 from seerd.planner.memory import Memory
 from seerd.planner.model import Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.parameter import Parameter
@@ -27,6 +27,8 @@ def test_slots_are_shown_as_gpus(slots: int, gpus: float, text: str) -> None:
     assert gpus_of(slots, 4) == gpus
     assert type(gpus_of(slots, 4)) is type(gpus)
     assert gpus_text(gpus_of(slots, 4)) == text
+    total = whole_or_part(sum([0.25] * slots))
+    assert (total, type(total)) == (gpus, type(gpus))
 
 
 def test_a_trial_has_a_power_of_two_below_a_gpu_and_whole_gpus_above() -> None:

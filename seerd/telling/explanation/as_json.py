@@ -14,7 +14,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.metrics import best_saved, last_value, names_of, value_of, violations_of
 from seerd.core.state import GONE, State, Trial
-from seerd.planner.gpu_parts import gpus_text
+from seerd.planner.gpu_parts import gpus_text, whole_or_part
 from seerd.planner.model import Report
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
@@ -301,7 +301,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "budget_gpu_min": minutes(budget),
         "spent_usd": round(book.usd(spent), 4),
         "committed_usd": round(book.usd(committed), 4),
-        "gpus_billed": sum(charge.gpus for charge in book.open.values()),
+        "gpus_billed": whole_or_part(sum(charge.gpus for charge in book.open.values())),
         "next": _next(state),
         "under_way": under_way,
         "best": best(state),
