@@ -27,6 +27,7 @@ from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import exactly
+from tests.parts import in_parts
 from tests.recorded import recorded
 
 SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "50"))
@@ -79,31 +80,6 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
     if isinstance(outline_of(problem), Impossible):
         return some_facts(rng, seed, make, policies)
     return facts
-
-
-def in_parts(facts: RunFacts, parts: int) -> RunFacts:
-    """The same run on GPUs that trials may share: a GPU has so many slots."""
-
-    def cut(problem: Problem) -> Problem:
-        limits, params = problem.limits, problem.params
-        most = None if limits.max_gpus is None else limits.max_gpus * parts
-        within = problem.within and replace(problem.within, max_gpus=most)
-        p_max = None if params.p_max is None else params.p_max * parts
-        return replace(
-            problem,
-            limits=replace(limits, max_gpus=most),
-            within=within,
-            params=replace(params, p_max=p_max),
-            gpus_per_instance=problem.gpus_per_instance * parts,
-            jobs=tuple(replace(job, problem=cut(job.problem)) for job in problem.jobs),
-            parts=parts,
-        )
-
-    size = facts.cluster.gpus_per_instance * parts
-    cluster = replace(facts.cluster, gpus_per_instance=size, parts=parts)
-    return msgspec.structs.replace(
-        facts, problem=cut(facts.problem), cluster=cluster, outline=NO_OUTLINE
-    )
 
 
 def some_group(rng: random.Random, seed: int, make: MakeFacts) -> RunFacts:
