@@ -14,7 +14,7 @@ from seerd.training import checkpoints
 from seerd.training.attempt import Attempt
 from seerd.training.copies import HostCopy
 from seerd.training.pace import BEST_EVERY_S, Pace
-from seerd.training.shards import Parts, split, taken
+from seerd.training.shards import Parts, Shard, split, taken
 
 Dump = Callable[[checkpoints.Flushed], None]  # writes the bytes of a checkpoint
 SHORT = (
@@ -78,13 +78,16 @@ class Saver:
         Raises `RuntimeError` if it is the first and could not be loaded safely.
         """
         began = time.monotonic()
+        held: List[Shard] = []
+        if self.parts is not None:
+            payload, held = split(self._torch, payload)
         if not self._is_checked:
             checkpoints.check_loadable(self._torch, payload["state"])
             self._is_checked = True
         if is_last or not save.is_best:  # a best state that waits comes first
             self.settle()
         if self.parts is not None:
-            self._put_parts(self.parts, save, payload, began, is_last=is_last)
+            self._put_parts(self.parts, save, (payload, held), began, is_last=is_last)
         elif is_last or not self._is_copied(save, payload, began):
             self.write(save, partial(checkpoints.dump, self._torch, payload), began)
 
@@ -125,15 +128,14 @@ class Saver:
         return True
 
     def _put_parts(
-        self, parts: Parts, save: Save, payload: Any, began: float, *, is_last: bool
+        self, parts: Parts, save: Save, state: Any, began: float, *, is_last: bool
     ) -> None:
-        """Save a state that is sharded: every rank copies its parts, and then writes them."""
+        """Save what `split` has returned: every rank copies its parts, and then writes them."""
         with self._changed:
             self._is_awaited, begins = True, self._thread is None
             memory = save.copy = self._take_memory()
         slot, is_short = self._slots.index(memory), False
         parts.lead(slot, begins=begins)
-        state = split(self._torch, payload)
         if not is_last:
             state, is_short = taken(memory, state)
         is_short = parts.any(is_short)

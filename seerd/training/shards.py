@@ -9,7 +9,6 @@ without the CRC-32 of its tensors, so it is read like any other on any number of
 import contextlib
 import copy
 import ctypes
-import importlib
 import itertools
 import operator
 import struct
@@ -227,8 +226,7 @@ def local(tensor: Any) -> Any:
 
 def begin(torch: Any, tensor: Any) -> Tuple[int, ...]:
     """Return where this rank's part of a sharded tensor begins in the whole one."""
-    utils = importlib.import_module(f"{torch.__name__}.distributed.tensor._utils")
-    shape, at = utils.compute_local_shape_and_global_offset(
+    shape, at = torch.distributed.tensor._utils.compute_local_shape_and_global_offset(
         tensor.shape, tensor.device_mesh, tensor.placements
     )
     if tuple(shape) != (mine := tuple(local(tensor).shape)):
@@ -288,7 +286,7 @@ def layout(torch: Any, path: Path) -> Offsets:
     addresses = {
         name: tensor.untyped_storage().data_ptr()
         for name, tensor in named(torch, load(torch, path))
-        if tensor.untyped_storage().nbytes()
+        if tensor.layout is torch.strided and tensor.untyped_storage().nbytes()
     }
     zero = min(addresses.values(), default=0) - min(begins, default=0)
     offsets = {name: address - zero for name, address in addresses.items()}
