@@ -165,7 +165,7 @@ def killed(*args):
 if trial.rank == rank:
     where, name = {
         "written": (files.Flushed, "flush"),
-        "laid out": (shards.Parts, "_pieces"),
+        "laid out": (shards.PartWriter, "_pieces"),
         "read": (files.Flushed, "read_again"),
         "named": (files, "publish"),
     }[moment]
@@ -267,7 +267,7 @@ from seerd.training import shards
 def full(*_):
     raise OSError("no space left on device")
 if trial.rank == 1:
-    shards.Parts._write = full
+    shards.PartWriter._write = full
 assert trial.running()
 unit(0.1)
 while trial.running():
@@ -294,7 +294,7 @@ def test_a_part_lies_in_the_file_where_it_is_in_the_whole_tensor(dim: int) -> No
         at[dim] = index * part.shape[dim]
         shard = shards.Shard(("w",), part, tuple(whole.shape), tuple(at))
         for place, piece in shard.pieces(torch, 3):
-            data[place : place + len(piece)] = shards.raw(piece)
+            data[place : place + len(piece)] = piece
     assert torch.equal(torch.frombuffer(data[3:], dtype=torch.int16).reshape(4, 6, 2), whole)
 
 

@@ -14,7 +14,7 @@ from seerd.training import checkpoints
 from seerd.training.attempt import Attempt
 from seerd.training.copies import HostCopy
 from seerd.training.pace import BEST_EVERY_S, Pace
-from seerd.training.shards import Parts, Shard, split, taken
+from seerd.training.shards import PartWriter, Shard, split, taken
 
 Dump = Callable[[checkpoints.Flushed], None]  # writes the bytes of a checkpoint
 SHORT = (
@@ -48,7 +48,7 @@ class Saver:
         self.is_short = False  # whether there was too little host memory for a copy
         self._torch, self._attempt, self._pace = torch, attempt, pace
         self._least_s = min(BEST_EVERY_S, attempt.every_s)  # seconds between two checkpoints
-        self.parts: Optional[Parts] = None  # of the states that are sharded; None: none is
+        self.parts: Optional[PartWriter] = None  # of the states that are sharded; None: none is
         self._slots = [HostCopy(torch), HostCopy(torch)]
         self._copies = [*self._slots]  # those that are free
         self._changed = threading.Condition()  # held to change what follows
@@ -128,7 +128,7 @@ class Saver:
         return True
 
     def _put_parts(
-        self, parts: Parts, save: Save, state: Any, began: float, *, is_last: bool
+        self, parts: PartWriter, save: Save, state: Any, began: float, *, is_last: bool
     ) -> None:
         """Save what `split` has returned: every rank copies its parts, and then writes them."""
         with self._changed:

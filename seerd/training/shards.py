@@ -8,7 +8,6 @@ without the CRC-32 of its tensors, so it is read like any other on any number of
 
 import contextlib
 import copy
-import ctypes
 import itertools
 import operator
 import struct
@@ -23,7 +22,7 @@ from seerd.training.ranks import PIECE, Ranks
 
 Name = Tuple[Any, ...]  # of a tensor: the keys and indices that lead to it
 Offsets = Dict[Name, int]  # where its bytes begin in the file
-Piece = Tuple[int, Any]  # bytes of the file: where they begin, and a tensor of at most `PIECE`
+Piece = Tuple[int, bytearray]  # at most `PIECE` bytes of the file: where they begin, and they
 
 
 class Shard(NamedTuple):
@@ -44,10 +43,10 @@ class Shard(NamedTuple):
             for at, index, length in itertools.zip_longest(self.at, row, self.whole, fillvalue=0):
                 offset = offset * length + at + index
             flat = self.part[row].contiguous().reshape(-1).view(torch.uint8)
-            yield from pieces(begin + offset * self.part.element_size(), flat)
+            yield from pieces(torch, begin + offset * self.part.element_size(), flat)
 
 
-class Parts:
+class PartWriter:
     """What one rank writes of sharded checkpoints.
 
     On ranks other than 0 a thread writes what rank 0 says. It lives as long as rank 0 has something
@@ -107,13 +106,13 @@ class Parts:
         offsets = layout(torch, out.path)
         self._aside.share((slot, out.path.name, offsets))
         own = itertools.chain(
-            *(pieces(offsets[name], storage) for name, storage in storages(torch, payload)),
+            *(pieces(torch, offsets[name], storage) for name, storage in storages(torch, payload)),
             self._pieces(held, offsets),
         )
         for written in (own, *map(self._received, self._elsewhere)):
             try:
                 for at, data in written:
-                    out.write(raw(data), at)
+                    out.write(data, at)
             except Exception as error:
                 errors.append(error)
                 for _ in written:  # what a rank sends has to be received all the same
@@ -159,7 +158,7 @@ class Parts:
         with open(self._folder / name, "r+b", buffering=0) as file:
             out = Flushed(file, self._folder / name)
             for at, data in parts:
-                out.write(raw(data), at)
+                out.write(data, at)
             out.flush()
 
     def _send(self, parts: Iterator[Piece]) -> None:
@@ -167,7 +166,7 @@ class Parts:
         try:
             for at, data in parts:
                 self._aside.send_to(0, self._torch.tensor([at, len(data)]))
-                self._aside.send_to(0, data)
+                self._aside.send_to(0, self._torch.frombuffer(data, dtype=self._torch.uint8))
         finally:
             self._aside.send_to(0, self._torch.tensor([0, 0]))
 
@@ -178,8 +177,8 @@ class Parts:
             at, size = head.tolist()
             if not size:
                 return
-            data = self._torch.empty(size, dtype=self._torch.uint8)
-            self._aside.receive_from(rank, data)
+            data = bytearray(size)
+            self._aside.receive_from(rank, self._torch.frombuffer(data, dtype=self._torch.uint8))
             yield at, data
 
 
@@ -321,12 +320,10 @@ def named(torch: Any, value: Any, name: Name = ()) -> Iterator[Tuple[Name, Any]]
             yield from named(torch, part, (*name, key))
 
 
-def pieces(begin: int, flat: Any) -> Iterator[Piece]:
-    """Yield the pieces of bytes that are in a file from here."""
+def pieces(torch: Any, begin: int, flat: Any) -> Iterator[Piece]:
+    """Yield the bytes of a tensor of bytes that is in a file from here."""
     for first in range(0, len(flat), PIECE):
-        yield begin + first, flat[first : first + PIECE].cpu()
-
-
-def raw(data: Any) -> memoryview:
-    """Return the memory of a tensor of bytes; without numpy, which may be missing."""
-    return memoryview((ctypes.c_ubyte * len(data)).from_address(data.data_ptr())).cast("B")
+        part = flat[first : first + PIECE]
+        data = bytearray(len(part))
+        torch.frombuffer(data, dtype=torch.uint8).copy_(part)
+        yield begin + first, data

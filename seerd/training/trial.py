@@ -17,7 +17,7 @@ from seerd.training.marks import Mark, Steps
 from seerd.training.pace import BEST_EVERY_S, Horizon, Pace
 from seerd.training.ranks import End, Ranks, import_torch, leave_at_once
 from seerd.training.saver import Save, Saver
-from seerd.training.shards import Parts
+from seerd.training.shards import PartWriter
 
 FINE = 10**9  # ranks agree in whole numbers: so many make one
 
@@ -107,7 +107,7 @@ class Trial:
         self._process = os.getpid()
         randomness.seed_all(self._torch, seed + ranks.rank)
         self._restored = self._restore()
-        self._parts: Optional[Parts] = None
+        self._parts: Optional[PartWriter] = None
         self._saver: Optional[Saver] = None
         if attempt is not None and ranks.rank == 0:
             self._saver = Saver(self._torch, attempt, self._pace)
@@ -380,7 +380,7 @@ class Trial:
     def _save_in_parts(self) -> None:
         """Have each rank write its parts of sharded states from now on; on every rank at once."""
         if self._attempt is not None and self._parts is None:
-            self._parts = Parts(self._torch, self._ranks, self._attempt.checkpoints)
+            self._parts = PartWriter(self._torch, self._ranks, self._attempt.checkpoints)
             if self._saver is not None:
                 self._saver.parts = self._parts
 

@@ -242,7 +242,7 @@ KEEPING = (
     Mutant(
         "a rank that could not write its parts counts as done",
         "a checkpoint exists when all of it does",
-        "Parts._carry_out",
+        "PartWriter._carry_out",
         "return 0, repr(error)",
         "return sum(shard.part.nbytes for shard in self._held[slot]), None",
         (f"{SHARDED}::test_a_part_that_cannot_be_written_fails_the_trial_and_publishes_nothing",),
