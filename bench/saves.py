@@ -6,6 +6,7 @@ Each figure stands beside a floor of the same round: a copy of the state in memo
 one core of the machine. Memory is that of the trial's process: while it
 saves its peak resident size (VmHWM), while it reads its anonymous and shared memory, since pages of
 the mapped file can be dropped at any time; both above what it had before, as parts of the state.
+Of a model that is sharded over two ranks (FSDP) each rank's memory is a part of the whole state.
 
 `SAVE_MB`, `MEMORY_MB`: sizes of the states; `ROUNDS`: saves that are measured; `DEVICE`: where the
 states are and training computes (`cpu`, `cuda`); `RUNS`: trials with random reports, of which none
@@ -121,6 +122,46 @@ print(json.dumps({"read_s": time.monotonic() - began}), flush=True)
 sys.stdin.readline()
 os._exit(0)
 """
+SHARDED = """
+import json, os, sys, time
+from pathlib import Path
+import seerd, torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+torch.set_num_threads(1)
+trial = seerd.trial()
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.empty(1024, int(sys.argv[1]) * 16, device="meta"))
+model = torch.nn.Sequential(*(Layer() for _ in range(16)))
+fully_shard(model, mesh=init_device_mesh(trial.device.type, (trial.world,)))
+model.to_empty(device=trial.device)
+for parameter in model.parameters():
+    torch.nn.init.constant_(parameter, 1.0)
+folder = Path(os.environ["SEERD_DIR"])
+def memory(*names):
+    lines = open("/proc/self/status").read().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
+row = {"read": memory("RssAnon", "RssShmem")}
+began = time.monotonic()
+trial.track(model=model)
+row = {"read": memory("RssAnon", "RssShmem") - row["read"], "read_s": time.monotonic() - began}
+assert all(bool((each.to_local() == 1).all()) for each in model.parameters())
+if not trial.epoch:
+    trial.running()
+    trial.report(accuracy=1.0)
+    before = memory("VmRSS")
+    open("/proc/self/clear_refs", "w").write("5")
+    began = time.monotonic()
+    assert trial.running()
+    row["pause_s"] = time.monotonic() - began
+    while not any((folder / "checkpoints").glob("[0-9]*.json")):
+        time.sleep(0.01)
+    row["published_s"] = time.monotonic() - began
+    row["save"] = memory("VmHWM") - before
+(folder / f"memory-{trial.rank}").write_text(json.dumps(row))
+"""
 REPORTS = """
 import os, random, time, seerd, torch
 torch.set_num_threads(1)
@@ -149,7 +190,8 @@ while trial.running():
 def main() -> None:
     with tempfile.TemporaryDirectory(dir=os.environ.get("WHERE")) as folder:
         where = Path(folder)
-        told = {**saving(where, SAVE_MB, ROUNDS), **memory(where, MEMORY_MB), **best(where)}
+        told = {**saving(where, SAVE_MB, ROUNDS), **memory(where, MEMORY_MB)}
+        told |= {"sharded": sharded(where, MEMORY_MB), **best(where)}
     print(json.dumps(told, indent=1))
 
 
@@ -249,6 +291,26 @@ def memory(folder: Path, state_mb: int, device: str = DEVICE) -> dict[str, Any]:
         "saving_takes": round(saved / size, 3),
         "reading_takes": round(max(0, peak - before) / size, 3),
         "read_s": round(read_s, 2),
+    }
+
+
+def sharded(folder: Path, state_mb: int) -> dict[str, Any]:
+    """The same of a model that is sharded over two ranks, by rank."""
+    home, size = folder / "sharded", state_mb * 2**20
+    env, script = attempt(home, "cpu", gpus=2), home / "train.py"
+    script.write_text(SHARDED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(script), str(state_mb)]
+    rows = []
+    for _ in ("saves", "reads"):
+        subprocess.run(command, env={**env, "CUDA_VISIBLE_DEVICES": ""}, check=True)
+        rows.append([json.loads((home / f"memory-{rank}").read_text()) for rank in range(2)])
+    saves, reads = rows
+    return {
+        "saving_takes": [round(row["save"] / size, 3) for row in saves],
+        "reading_takes": [round(max(0, row["read"]) / size, 3) for row in reads],
+        **{name: round(saves[0][name], 2) for name in ("pause_s", "published_s")},
+        "read_s": round(reads[0]["read_s"], 2),
     }
 
 

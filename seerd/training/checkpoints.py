@@ -21,6 +21,7 @@ from seerd.training.copies import hollow
 # what is flushed while a file is written need not have the file's times; macOS has `fsync` alone
 FLUSH: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 FLUSHED = 64 << 20  # bytes after which written data must be on the disk
+READ = 4 << 20  # bytes that are read at a time
 ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
 
 
@@ -148,7 +149,7 @@ def _whole(path: Path) -> Iterator["Flushed"]:
     try:
         # Without a buffer: a process that the script forks could write it out a second time.
         with open(part, "wb", buffering=0) as file:
-            out = Flushed(file)
+            out = Flushed(file, part)
             try:
                 yield out
             finally:  # nothing flushes a file that is closed
@@ -164,26 +165,44 @@ class Flushed:
     that waits for the disk cannot be killed, so no wait may be long.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self.path = path
         self._file = file
         self._unflushed = 0
         self._flush: Optional[threading.Thread] = None
         self._error: Optional[OSError] = None
-        self.sha256 = hashlib.sha256()  # the checksum of what was written
+        self.sha256 = hashlib.sha256()  # the checksum of what was written in order
 
-    def write(self, data: Any) -> int:
-        """Write as a file does, all of it."""
+    def write(self, data: Any, place: Optional[int] = None) -> int:
+        """Write as a file does, all of it. `place`: where in the file; None: in order."""
         view = memoryview(data)
         for at in range(0, len(view), FLUSHED):
             piece = view[at : at + FLUSHED]
-            self.sha256.update(piece)
+            if place is None:
+                self.sha256.update(piece)
             self._unflushed += len(piece)
             while piece:  # a file without a buffer may take less
-                piece = piece[self._file.write(piece) :]
+                if place is None:
+                    taken = self._file.write(piece)
+                else:
+                    taken = os.pwrite(self._file.fileno(), piece, place)
+                    place += taken
+                piece = piece[taken:]
             if self._unflushed >= FLUSHED:
                 self._wait()
                 self._begin_flush()
         return len(view)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go on at another place."""
+        return self._file.seek(offset, whence)
+
+    def read_again(self) -> None:
+        """Make the checksum that of the file, which was not written in order."""
+        self.sha256 = hashlib.sha256()
+        with open(self.path, "rb", buffering=0) as file:
+            for piece in iter(lambda: file.read(READ), b""):
+                self.sha256.update(piece)
 
     def tell(self) -> int:
         """Return how many bytes were written."""

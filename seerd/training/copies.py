@@ -34,6 +34,9 @@ class HostCopy:
         kept: List[Tuple[Any, Tuple[Any, ...]]] = []
         size = 0
         for tensor in tensors(self._torch, value):
+            if tensor.is_meta:
+                copies[id(tensor)] = tensor
+                continue
             if not self._is_plain(tensor):
                 copies[id(tensor)] = tensor.detach().to("cpu", copy=True)
                 continue

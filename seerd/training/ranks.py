@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import copy
 import os
 import signal
 import sys
@@ -97,6 +98,28 @@ class Ranks:
                 torch.distributed.broadcast(tensor, 0, group=self._group)
                 if copy is not None:
                     copy.write(piece)
+
+    def apart(self) -> "Ranks":
+        """Return these ranks with a process group of their own, for another thread; to be called
+        on all of them.
+        """
+        ranks = copy.copy(self)
+        if self._group is not None:
+            ranks._group = self._torch.distributed.new_group(backend="gloo")
+        return ranks
+
+    def send_to(self, rank: int, tensor: Any) -> None:
+        """Send a tensor to a rank that waits in `receive_from`."""
+        self._torch.distributed.send(tensor, rank, group=self._group)
+
+    def receive_from(self, rank: int, tensor: Any) -> None:
+        """Wait for what a rank sends, a tensor of the same shape and type."""
+        self._torch.distributed.recv(tensor, rank, group=self._group)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank is on the same instance as rank 0."""
+        return self.rank == self.local
 
     @property
     def own(self) -> bool:

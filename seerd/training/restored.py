@@ -30,7 +30,7 @@ def read(torch: Any, ranks: Ranks, attempt: Attempt) -> Optional[Restored]:
     if manifest is None:
         return None
     path = attempt.checkpoints / f"{manifest['name']}.pt"
-    is_first = ranks.rank == ranks.local  # whether rank 0 is on the same instance
+    is_first = ranks.is_first
     has = is_first or ranks.local > 0 or _is_here(path, manifest)
     is_sent = not all(ranks.gather(has))
     if is_sent and not is_first:

@@ -14,6 +14,7 @@ from seerd.training import checkpoints
 from seerd.training.attempt import Attempt
 from seerd.training.copies import HostCopy
 from seerd.training.pace import BEST_EVERY_S, Pace
+from seerd.training.shards import PartWriter, Shard, split, taken
 
 Dump = Callable[[checkpoints.Flushed], None]  # writes the bytes of a checkpoint
 SHORT = (
@@ -32,7 +33,8 @@ class Save:
     tracked: Optional[List[str]]  # names of what is in it; None: a framework knows
     is_best: bool  # whether its report is better than that of every state before
     copy: Optional[HostCopy] = None  # the memory that they are in; None: elsewhere
-    pause_s: float = 0.0  # seconds for which training waited until it was copied
+    # seconds for which training waited until it was copied; None: until it is written
+    pause_s: Optional[float] = 0.0
 
 
 class Saver:
@@ -46,10 +48,13 @@ class Saver:
         self.is_short = False  # whether there was too little host memory for a copy
         self._torch, self._attempt, self._pace = torch, attempt, pace
         self._least_s = min(BEST_EVERY_S, attempt.every_s)  # seconds between two checkpoints
-        self._copies = [HostCopy(torch), HostCopy(torch)]  # those that are free
+        self.parts: Optional[PartWriter] = None  # of the states that are sharded; None: none is
+        self._slots = [HostCopy(torch), HostCopy(torch)]
+        self._copies = [*self._slots]  # those that are free
         self._changed = threading.Condition()  # held to change what follows
         self._thread: Optional[threading.Thread] = None
         self._waiting: Optional[Tuple[Save, Dump]] = None
+        self._is_awaited = False  # whether the thread waits for a state that is being copied
         self._hurries = False  # whether what waits is written without a rest
         self._error: Optional[BaseException] = None  # what has stopped the thread
         self._is_checked = torch is None or bool(checkpoints.every(attempt.checkpoints))
@@ -73,12 +78,17 @@ class Saver:
         Raises `RuntimeError` if it is the first and could not be loaded safely.
         """
         began = time.monotonic()
+        held: List[Shard] = []
+        if self.parts is not None:
+            payload, held = split(self._torch, payload)
         if not self._is_checked:
             checkpoints.check_loadable(self._torch, payload["state"])
             self._is_checked = True
         if is_last or not save.is_best:  # a best state that waits comes first
             self.settle()
-        if is_last or not self._is_copied(save, payload, began):
+        if self.parts is not None:
+            self._put_parts(self.parts, save, (payload, held), began, is_last=is_last)
+        elif is_last or not self._is_copied(save, payload, began):
             self.write(save, partial(checkpoints.dump, self._torch, payload), began)
 
     def write(self, save: Save, dump: Dump, began: float) -> None:
@@ -89,7 +99,8 @@ class Saver:
     def write_behind(self, save: Save, dump: Dump) -> None:
         """Write a state behind training, in the place of one that waits."""
         with self._changed:
-            self._waiting = save, dump
+            self._waiting, self._is_awaited = (save, dump), False
+            self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True)
                 self._thread.start()
@@ -97,6 +108,7 @@ class Saver:
     def settle(self) -> None:
         """Wait until all is written. Raises what has stopped a write."""
         with self._changed:
+            self._is_awaited = False
             self._hurries, thread = True, self._thread
             self._changed.notify_all()
         if thread is not None:
@@ -105,27 +117,62 @@ class Saver:
         self.check()
 
     def _is_copied(self, save: Save, payload: Dict[str, Any], began: float) -> bool:
-        with self._changed:
-            replaced, self._waiting = self._waiting, None
-            memory = replaced[0].copy if replaced is not None else None
-            save.copy = memory or self._copies.pop()
-        try:
-            copied = save.copy.take(payload)
-        except MemoryError:
-            self._copies.insert(0, save.copy)
-            if not self.is_short:
-                self._attempt.tell("warning", why=SHORT)
-            self.is_short = True
+        memory = save.copy = self._take_memory()
+        copied, is_short = taken(memory, payload)
+        if is_short:
+            self._copies.insert(0, memory)
+            self._tell_short()
             return False
         save.pause_s = time.monotonic() - began
         self.write_behind(save, partial(checkpoints.dump, self._torch, copied))
         return True
 
+    def _put_parts(
+        self, parts: PartWriter, save: Save, state: Any, began: float, *, is_last: bool
+    ) -> None:
+        """Save what `split` has returned: every rank copies its parts, and then writes them."""
+        with self._changed:
+            self._is_awaited, begins = True, self._thread is None
+            memory = save.copy = self._take_memory()
+        slot, is_short = self._slots.index(memory), False
+        parts.lead(slot, begins=begins)
+        if not is_last:
+            state, is_short = taken(memory, state)
+        is_short = parts.any(is_short)
+        if is_short:
+            self._tell_short()
+        waits = is_short or is_last
+        save.pause_s = None if waits else time.monotonic() - began
+        self.check()
+        self.write_behind(save, partial(parts.dump, slot, *state))
+        if waits:
+            self.settle()
+
+    def _take_memory(self) -> HostCopy:
+        """Return the memory for a copy: that of the state that waits, in whose place it comes."""
+        with self._changed:
+            replaced, self._waiting = self._waiting, None
+            memory = replaced[0].copy if replaced is not None else None
+            return memory or self._copies.pop()
+
+    def _tell_short(self) -> None:
+        if not self.is_short:
+            self._attempt.tell("warning", why=SHORT)
+        self.is_short = True
+
+    def _end_thread(self) -> None:
+        self._thread = None
+        if self.parts is not None:
+            self.parts.end()
+
     def _work(self) -> None:
         while True:
             with self._changed:
+                if self._waiting is None and self._is_awaited:
+                    self._changed.wait()
+                    continue
                 if self._waiting is None:
-                    self._thread = None
+                    self._end_thread()
                     return
                 (save, dump), rest_s = self._waiting, self._pace.rest_s(self._least_s)
                 if save.is_best and rest_s > 0 and not self._hurries:
@@ -135,9 +182,9 @@ class Saver:
             try:
                 self._write(save, dump, time.monotonic(), save.pause_s)
             except BaseException as error:
-                self._error = error
                 with self._changed:
-                    self._waiting = self._thread = None
+                    self._error, self._waiting = error, None
+                    self._end_thread()
                 return
             finally:
                 if save.copy is not None:

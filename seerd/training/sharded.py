@@ -1,5 +1,5 @@
-"""Models that are sharded over the ranks (FSDP), and their optimizers, for `trial.track`. Their
-state is gathered on rank 0, so a checkpoint fits any number of ranks.
+"""Models that are sharded over the ranks (FSDP), and their optimizers, for `trial.track`. A
+checkpoint has their whole state, so it fits any number of ranks.
 
 The one rule: saving and restoring are collective, on every rank at the same time.
 """
@@ -7,29 +7,32 @@ The one rule: saving and restoring are collective, on every rank at the same tim
 import importlib
 from typing import Any, Dict, Iterable
 
+from seerd.training import shards
+
 
 def is_sharded(torch: Any, thing: Any) -> bool:
     """Return whether this is a model or an optimizer whose parameters are spread over the ranks."""
     if type(thing).__name__ == "FullyShardedDataParallel":
         return True
-    return any(
-        hasattr(parameter, "device_mesh") and hasattr(parameter, "placements")
-        for parameter in _parameters(thing)
-    )
+    return any(map(shards.is_sharded, _parameters(thing)))
 
 
 class Sharded:
-    """A sharded model, or its optimizer: its whole state on rank 0, and nothing on the others. The
-    state of an optimizer is by the names of parameters.
+    """A sharded model, or its optimizer, whose state is by the names of parameters. Each rank has
+    its part of the state; where that cannot be written in parts (`FullyShardedDataParallel`, torch
+    before 2.6), rank 0 has all of it and the others nothing.
     """
 
     def __init__(self, torch: Any, model: Any, optimizer: Any = None) -> None:
+        self._torch = torch
+        self.is_gathered = not shards.is_possible(torch, model.parameters())
         self._api = importlib.import_module(f"{torch.__name__}.distributed.checkpoint.state_dict")
         self.model, self.optimizer = model, optimizer
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the whole state."""
-        options = self._api.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        """Return the whole state, or this rank's part of it."""
+        whole = self.is_gathered
+        options = self._api.StateDictOptions(full_state_dict=whole, cpu_offload=whole)
         if self.optimizer is None:
             state = self._api.get_model_state_dict(self.model, options=options)
         else:
@@ -38,15 +41,17 @@ class Sharded:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore this rank's part. Raises `RuntimeError` for an optimizer that was not sharded."""
-        options = self._api.StateDictOptions(full_state_dict=True)
-        if self.optimizer is None:
-            self._api.set_model_state_dict(self.model, state, options=options)
-            return
-        if not by_names(state):
+        if self.optimizer is not None and not by_names(state):
             raise RuntimeError(
                 "the checkpoint has the optimizer of a model that was not sharded, which cannot be "
                 "split: shard the model on any number of GPUs, on one too, or on none"
             )
+        options = self._api.StateDictOptions(full_state_dict=self.is_gathered)
+        if not self.is_gathered:
+            state = shards.part_of(self._torch, state, self.state_dict())
+        if self.optimizer is None:
+            self._api.set_model_state_dict(self.model, state, options=options)
+            return
         self._api.set_optimizer_state_dict(self.model, self.optimizer, state, options=options)
 
 

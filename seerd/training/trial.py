@@ -17,6 +17,7 @@ from seerd.training.marks import Mark, Steps
 from seerd.training.pace import BEST_EVERY_S, Horizon, Pace
 from seerd.training.ranks import End, Ranks, import_torch, leave_at_once
 from seerd.training.saver import Save, Saver
+from seerd.training.shards import PartWriter
 
 FINE = 10**9  # ranks agree in whole numbers: so many make one
 
@@ -106,6 +107,7 @@ class Trial:
         self._process = os.getpid()
         randomness.seed_all(self._torch, seed + ranks.rank)
         self._restored = self._restore()
+        self._parts: Optional[PartWriter] = None
         self._saver: Optional[Saver] = None
         if attempt is not None and ranks.rank == 0:
             self._saver = Saver(self._torch, attempt, self._pace)
@@ -156,6 +158,8 @@ class Trial:
             self._steps.watch(thing)
             keeper = sharded.collective(self._torch, name, thing, self._tracked.values())
             self._tracked[name] = keeper
+            if isinstance(keeper, sharded.Sharded) and not keeper.is_gathered:
+                self._save_in_parts()
             if self._restored is not None:
                 states = self._restored.get("state", {})
                 if name not in states:
@@ -258,8 +262,8 @@ class Trial:
 
     def _go_on(self, leave: bool) -> bool:
         """Begin the next unit of work, unless the trial leaves; return whether it goes on."""
-        if leave and self._saver is not None:
-            self._saver.settle()
+        if leave:
+            self._settle()
         self._mark.turn(ENDED if leave else WORKING)
         self._pace.looked_at = time.monotonic()
         self._over = leave
@@ -332,11 +336,13 @@ class Trial:
             return  # a fork of the script
         self._mark.turn(ENDED)
         crashed = self._end.crashed
+        if crashed and self._parts is not None and self._ranks.many_nodes:
+            leave_at_once(1)  # a write would wait for an instance that may have vanished
         try:
             if self._is_unsaved() and not crashed and not self._framework:
                 self._save([randomness.states(self._torch)], is_last=True)
-            elif self._saver is not None:
-                self._saver.settle()
+            else:
+                self._settle()
         except Exception:  # the interpreter would end with status 0 all the same
             traceback.print_exc()
             leave_at_once(1)
@@ -357,11 +363,26 @@ class Trial:
             for key, thing in self._tracked.items()
             if self.rank == 0 or isinstance(thing, sharded.Sharded)
         }
+        if self._parts is not None and self._saver is None:
+            self._parts.follow(state, is_last=is_last)
         if self._saver is not None:
             about, save = self._described()
             payload = {**about, "state": state, "rng": rng}
             self._saver.put(save, payload, is_last=is_last)
         self._saved_state = self._state_id()
+
+    def _settle(self) -> None:
+        """Wait until all that was copied is written."""
+        for writer in (self._saver, self._parts):
+            if writer is not None:
+                writer.settle()
+
+    def _save_in_parts(self) -> None:
+        """Have each rank write its parts of sharded states from now on; on every rank at once."""
+        if self._attempt is not None and self._parts is None:
+            self._parts = PartWriter(self._torch, self._ranks, self._attempt.checkpoints)
+            if self._saver is not None:
+                self._saver.parts = self._parts
 
     def _described(self) -> Tuple[Dict[str, Any], Save]:
         """Return what is known of the trial, to be in a checkpoint of its present state."""

@@ -15,6 +15,7 @@ FULL_STORE = (
     "tests/test_full_store.py::test_what_a_store_has_no_room_for_is_handed_back_later[read-only]"
 )
 SAVES = "tests/test_saves.py"
+SHARDED = "tests/test_sharded_saves.py"
 DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
 
 KEEPING = (
@@ -233,10 +234,18 @@ KEEPING = (
     Mutant(
         "nobody is told that host memory is too short for a copy",
         "a run says where not every best model is saved",
-        "Saver._is_copied",
+        "Saver._tell_short",
         'self._attempt.tell("warning", why=SHORT)',
         "pass",
         (f"{SAVES}::test_where_memory_is_short_a_state_is_written_at_once_and_that_is_told_once",),
+    ),
+    Mutant(
+        "a rank that could not write its parts counts as done",
+        "a checkpoint exists when all of it does",
+        "PartWriter._carry_out",
+        "return 0, repr(error)",
+        "return sum(shard.part.nbytes for shard in self._held[slot]), None",
+        (f"{SHARDED}::test_a_part_that_cannot_be_written_fails_the_trial_and_publishes_nothing",),
     ),
     Mutant(
         "a trial that leaves does not wait for what is written",

@@ -363,7 +363,7 @@ class Carrier:
         shows = self._watch.shows(saved)
         try:
             with open(part, "wb") as file:
-                out = checkpoints.Flushed(file)
+                out = checkpoints.Flushed(file, part)
                 with self._watch.held(saved):
                     is_same = self._copy(saved, out)
                 out.flush()
