@@ -31,6 +31,10 @@ from seerd.sim.setting import Outcome, Setting, behaviour_of, facts_of, outcome_
 from seerd.sim.world import START_S
 from seerd.sim.world import World as SimulatedWorld
 
+LACKED = (
+    "OutOfMemoryError: Tried to allocate 512 MiB, of which 9 GiB is free. 3.17 GiB allowed; 3 GiB is used",
+)
+"""The last lines of a process whose part of a GPU has too little memory."""
 REFUSAL_S = 0.5  # seconds until the cloud says that it has no instance
 
 
@@ -44,6 +48,8 @@ class Behaviour(SimulatedBehaviour):
 
     # whether an attempt crashes instead of making a report: (trial, attempt, report)
     crashes: Callable[[str, int, int], bool] = _never
+    # whether an attempt lacks GPU memory for its next report: (configuration, slots that it has)
+    lacks: Callable[[Config, int], bool] = lambda config, slots: False
     # whether something is in the way of a new attempt, by how many of its job hold GPUs
     blocked: Callable[[int], bool] = lambda beside: False
     deaf: bool = False  # attempts ignore being asked to stop
@@ -93,7 +99,11 @@ class Fleet(SimulatedFleet):
 
     def crashes(self, attempt: SimulatedAttempt) -> bool:
         """Return whether an attempt crashes now."""
-        crashes = self.behaviour.of(attempt.trial).crashes
+        behaviour = self.behaviour.of(attempt.trial)
+        if behaviour.lacks(attempt.config, attempt.gpus):
+            attempt.tail = LACKED
+            return True
+        crashes = behaviour.crashes
         number, report = attempt.number, attempt.reports + 1
         return crashes(attempt.trial, number, report) or super().crashes(attempt)
 

@@ -99,17 +99,23 @@ def _demands(state: State) -> list[Demand]:
     if any(i.usable < i.gpus for i in ready) and largest < state.facts.cluster.gpus_per_instance:
         fitting = (gpus for gpus in state.outline.allocations if gpus <= largest)
         aims.most = max(fitting, default=None)  # so that none waits where all are shared
-    demands = [Demand(a.trial, aims.cut(a.gpus)) for a in state.plan.order if a.trial in wanted]
+    wanting = (state.trials[a.trial] for a in state.plan.order if a.trial in wanted)
+    demands = [Demand(trial.id, _size(state, trial, trial.gpus)) for trial in wanting]
     aims.sizes = Counter(demand.gpus for demand in demands)
     aims.needed = _needed(state)
     return demands
+
+
+def _size(state: State, trial: Trial, gpus: int) -> int:
+    """Return how many GPUs a trial gets for which so many are wanted."""
+    return max(state.aims.cut(gpus), trial.least)
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
     """Free for others what an ended trial had, or was to have (`gpus` GPUs)."""
     if not gpus:
         return
-    gpus = state.aims.cut(gpus)
+    gpus = _size(state, trial, gpus)
     state.aims.waiting.pop(trial.id, None)
     state.aims.sizes[gpus] -= 1
     for slots in trial.target or ():
@@ -143,7 +149,8 @@ def fill(state: State) -> None:
         present = {trial.id: trial.target for trial in claimants if trial.target is not None}
         if not first or any(len(target) > 1 for target in present.values()):
             continue
-        demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in claimants), *first]
+        claiming = (Demand(trial.id, _size(state, trial, trial.gpus)) for trial in claimants)
+        demands = [*claiming, *first]
         nodes = [PackingNode(name, instance.usable)]
         placed = place(demands, present, nodes, parts=state.facts.parts)
         if any(placed.get(trial) != target for trial, target in present.items()):

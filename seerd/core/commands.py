@@ -58,6 +58,7 @@ StartCause = Literal[
     "moved",  # it has other GPUs now
     "went-on",  # it was paused
     "crashed",  # its last attempt ended by its own fault
+    "small",  # its last attempt had too little memory on its part of a GPU
     "blocked",  # something was in the way of its last attempt
     "lost",  # its last attempt ended by a machine's fault
 ]

@@ -112,7 +112,7 @@ def _want(state: State, change: PlanChange, dropped: set[str]) -> None:
         if name not in plan.wanted:
             trial.judged = None
         plan.wanted[name] = allocation
-        trial.gpus, trial.bracket = allocation.gpus, allocation.bracket
+        trial.gpus, trial.bracket = max(allocation.gpus, trial.least), allocation.bracket
         trial.until, trial.reached = allocation.until, None
     for name in plan.reached:
         if name in plan.wanted:
@@ -138,6 +138,7 @@ def _(command: commands.StartTrial, state: State) -> None:
     if is_extra(state, trial.id, held):
         job.extra = trial.id
     trial.held, trial.had = held, sum(len(slots.gpus) for slots in held)
+    trial.bound = trial.had if trial.had < state.facts.parts else 0
     trial.start_command, trial.stopped = command.id, None
     state.fleet.holding += 1
     job.hold(state.facts.gpus(trial.had), state.now)
@@ -184,6 +185,17 @@ def _(verdict: verdicts.Failed, state: State) -> None:
         silent = SILENT.format(metric=goal.metric)
         trial.why = UNMATCHED.format(pattern=pattern) if pattern else silent
     unwant(state, trial)
+
+
+@_enact.register
+def _(verdict: verdicts.Enlarged, state: State) -> None:
+    trial = state.trials[verdict.trial]
+    trial.crashes, trial.in_vain, trial.fault = trial.crashes - 1, 0, "small"
+    trial.crashed_s.pop()
+    trial.least = verdict.gpus
+    if trial.gpus:
+        trial.gpus = max(trial.gpus, trial.least)
+        state.agenda.replace = True
 
 
 @_enact.register

@@ -113,6 +113,16 @@ def again_is_useless(state: State, trial: Trial) -> bool:
     return lacks or any(_came_again(other, trial) for other in own)
 
 
+def enough_memory(state: State, trial: Trial) -> int:
+    """Return how many slots a trial gets that has crashed for lack of memory on a part of a GPU: at
+    least twice as many, once; 0 if it is not such a trial, or may have no more.
+    """
+    slots, most = 2 * trial.bound, state.facts.problem.limits.max_gpus
+    if trial.least or (most is not None and slots > most) or memory_lacked(trial.tail) is None:
+        return 0
+    return slots
+
+
 def _came_again(other: Trial, trial: Trial) -> bool:
     """Return whether another trial that was started again has failed by the same traceback."""
     place = error_place(trial.tail)

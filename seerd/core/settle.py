@@ -11,13 +11,23 @@ from itertools import islice
 from seerd.core.attempts import newly_slow
 from seerd.core.commands import Launch
 from seerd.core.extending import requested
-from seerd.core.failures import again_is_useless, newly_blocked, still_quiet
+from seerd.core.failures import again_is_useless, enough_memory, newly_blocked, still_quiet
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by, retiring
 from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import State, Trial
-from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since, Slow, Warned
+from seerd.core.verdicts import (
+    AnyVerdict,
+    Enlarged,
+    FailCause,
+    Failed,
+    Gone,
+    Kept,
+    Since,
+    Slow,
+    Warned,
+)
 from seerd.planner.trial_ids import job_of
 from seerd.units import format_size
 
@@ -42,7 +52,9 @@ def settle(state: State) -> Iterator[AnyVerdict]:
     yield from newly_blocked(state)
     judge, state.agenda.judge = state.agenda.judge, {}
     for name, why in judge.items():
-        if _for_good(state, name, why):
+        if why == "crashes" and (gpus := enough_memory(state, state.trials[name])):
+            yield Enlarged(trial=name, gpus=gpus)
+        elif _for_good(state, name, why):
             yield Failed(trial=name, why=why)
     refused, state.agenda.refused = state.agenda.refused, []
     yield from (after_refusal(state, refusal) for refusal in refused)

@@ -68,7 +68,9 @@ class Trial:
     reached: int | None = None  # the `until` that it has reached, until a plan says how it goes on
     target: Assignment | None = None  # GPUs on which it should run, None if it has none
     held: Assignment | None = None  # GPUs that its present attempt was started on; None: none
-    had: int = 0  # how many GPUs its newest attempt was started on, 0: there was none
+    had: int = 0  # how many GPUs its newest attempt has, or had; 0: there was none
+    bound: int = 0  # slots whose memory its newest attempt was started with; 0: whole GPUs
+    least: int = 0  # slots that it gets at least, since fewer had too little memory; 0: any number
     told: dict[str, None] = field(default_factory=dict)  # instances where its attempt has started
     ends: dict[str, AttemptEnd] = field(default_factory=dict)  # instance -> its attempt's end there
     # instance -> how far its ranks are there, while none of them makes progress
@@ -100,7 +102,8 @@ class Trial:
     blocked_s: list[float] = field(default_factory=list)
     losses: int = 0  # how many of its attempts ended by a machine's fault
     stopped: StopCause | None = None  # why its newest attempt was asked to end; None: it was not
-    fault: Literal["crashed", "blocked", "lost"] | None = None  # that ended its last attempt
+    # that ended its last attempt; small: its part of a GPU had too little memory
+    fault: Literal["crashed", "small", "blocked", "lost"] | None = None
     crowded: bool = False  # True: its last crash was a lack of GPU memory beside other processes
     out: bool = False  # True: eliminated; an attempt that still runs ends without a checkpoint
     judged: Compared | None = None  # how it stood when last compared, while that decides about it

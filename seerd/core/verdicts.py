@@ -97,6 +97,15 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
     detail: str = ""  # text for display; empty: what its last end said
 
 
+class Enlarged(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="enlarged"):
+    """The GPU memory of a trial's part was too little: it goes on with a larger part, once, and the
+    failure says nothing of its configuration.
+    """
+
+    trial: str
+    gpus: int  # slots that it gets at least from now on
+
+
 class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="blocked"):
     """An obstacle ended an attempt: until it is gone, fewer trials of its job train at once."""
 
@@ -229,6 +238,6 @@ class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="rel
 
 
 AnyVerdict = (
-    Adopted | Declined | Failed | Blocked | Kept | Slow | Grown | Warned | Gone | Since | Again
-    | HeldBack | Promised | Retired | Granted | Denied | JobOver | Closing | Releasing
+    Adopted | Declined | Failed | Enlarged | Blocked | Kept | Slow | Grown | Warned | Gone | Since
+    | Again | HeldBack | Promised | Retired | Granted | Denied | JobOver | Closing | Releasing
 )  # fmt: skip

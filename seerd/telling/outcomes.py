@@ -99,7 +99,7 @@ def fate(state: State, trial: Trial) -> str:
     job = state.jobs[job_of(trial.id)]
     alike = "alike" in (state.end.why, job.over)
     failed = has_failed(trial) and (not trial.history or alike)
-    if trial.fault == "crashed" or failed:
+    if trial.fault in ("crashed", "small") or failed:
         return "crashed"
     if not trial.history:
         return "not-started" if without_gpu(state) else "no-report"

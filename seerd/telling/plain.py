@@ -25,6 +25,7 @@ from seerd.core.limits import time_left
 from seerd.core.metrics import metric_name, sign_of, violated_by
 from seerd.core.results import best_configuration
 from seerd.core.state import Complaint, State, Trial
+from seerd.planner.gpu_parts import gpus_text
 from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import begin, follow, replay
 from seerd.shell.home import RunFolder
@@ -215,6 +216,9 @@ def _then(trial: Trial, state: State) -> str:
         return f" since {IN_THE_WAY[block.why]}; it waits{beside} until {at(block.again_s)}"
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
+    if trial.fault == "small" and trial.gpus:
+        part, more = (gpus_text(state.facts.gpus(slots)) for slots in (trial.bound, trial.gpus))
+        return f" for lack of memory on its {part}; it will go on with {more}"
     return " and will be restarted" if trial.gpus and time_left(state) else ""
 
 

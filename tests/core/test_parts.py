@@ -1,25 +1,31 @@
-"""Where trials share a GPU: what they are charged, and how one grows where its neighbours leave."""
+"""Where trials share a GPU: what they are charged, how one grows where its neighbours leave, and
+what becomes of one whose part has too little memory.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
-from bench.testbed.checked_world import Behaviour, World
+from bench.testbed.checked_world import LACKED, Behaviour, World
 from seerd.core.commands import StartTrial
-from seerd.core.events import InstanceComputed, RunFacts
+from seerd.core.events import InstanceComputed, RunFacts, TrialExited, TrialReported, TrialStarted
 from seerd.core.instances import computed
+from seerd.core.plans import STAYS, New, PlanChange, Put
 from seerd.core.state import Instance, new_state
-from seerd.core.step import commands_of, follow
-from seerd.core.verdicts import Grown
+from seerd.core.step import again, commands_of, follow
+from seerd.core.verdicts import Enlarged, Failed, Grown
+from seerd.planner.space import Config
 from seerd.telling.complaints import idle_gpus
 from seerd.telling.explanation.as_json import moment_json
 from seerd.telling.explanation.explanations import held_gpu_s
 from seerd.telling.explanation.timeline import Timeline
+from tests.core.test_answers import Run
 from tests.explanation.timelines import replayed
 
 PARTS = 4
@@ -38,15 +44,130 @@ def shared(facts: RunFacts) -> RunFacts:
     return msgspec.structs.replace(facts, problem=problem, cluster=cluster)
 
 
-def ran(make: MakeFacts) -> World:
+def ran(make: MakeFacts, lacks: Callable[[Config, int], bool] = lambda _, slots: False) -> World:
     facts = shared(make(deadline_s=900.0, budget_gpu_s=BUDGET_GPU_S))
     behaviour = Behaviour(
         metric=lambda config, n: float(config["lr"]) * (1 - 0.5**n),
         unit_s=lambda config, n, slots: 8.0 / slots,
+        lacks=lacks,
     )
     world = World(facts, behaviour, seed=1)
     world.run()
     return world
+
+
+def of(kind: type, world: World) -> list[Any]:
+    return [one for _, decided in world.journal for one in decided if isinstance(one, kind)]
+
+
+def side_by_side(make: MakeFacts, *slots: int) -> Run:
+    """Trials with so many slots each run on one GPU of four parts."""
+    run = Run(shared(make(deadline_s=900.0, budget_gpu_s=BUDGET_GPU_S)))
+    names = [f"t{number}" for number in range(len(slots))]
+    new = tuple(New(name, {"lr": 0.1 + number / 10}) for number, name in enumerate(names))
+    wants = zip(names, slots, strict=True)
+    puts = (Put(name, gpus, 0, None, place) for place, (name, gpus) in enumerate(wants))
+    run.answer(PlanChange(new=new, put=tuple(puts), ask_on_end=False))
+    run.come()
+    for name in names:
+        if run.trial(name).held is not None:
+            run.fact(TrialStarted, name, pid=7)
+    return run
+
+
+def lack(run: Run, name: str) -> list[Any]:
+    return run.fact(TrialExited, name, cause="crashed", code=1, rank=0, tail=LACKED)
+
+
+def slots_of(run: Run, name: str) -> tuple[int, ...]:
+    held = run.trial(name).held
+    return () if held is None else held[0].gpus
+
+
+def test_a_trial_whose_part_has_too_little_memory_goes_on_with_twice_the_part(
+    facts: MakeFacts,
+) -> None:
+    run = side_by_side(facts, 1, 1)
+    assert [one.gpus for one in lack(run, "t0") if isinstance(one, Enlarged)] == [2]
+    assert len(slots_of(run, "t0")) == 2
+    assert len(slots_of(run, "t1")) == 1, "its neighbour is not touched"
+    assert run.trial("t1").attempt == 1
+    assert not run.trial("t0").failing, "it says nothing of the configuration"
+    run.fact(TrialStarted, "t0", pid=8)
+    decided = lack(run, "t0")
+    assert [one.trial for one in decided if isinstance(one, Failed)] == ["t0"]
+    assert run.trial("t0").failing
+
+
+def test_it_waits_its_turn_where_others_have_the_gpu(facts: MakeFacts) -> None:
+    run = side_by_side(facts, 2, 1, 1)
+    lack(run, "t2")
+    assert slots_of(run, "t2") == ()
+    assert [run.trial(name).attempt for name in ("t0", "t1")] == [1, 1]
+    run.fact(TrialReported, "t1", reports=1, metric=0.5, unit_s=0.1)
+    run.exit("t1", "finished")
+    assert len(slots_of(run, "t2")) == 2
+
+
+def test_a_later_plan_gives_it_no_smaller_part_again(facts: MakeFacts) -> None:
+    run = side_by_side(facts, 1, 1)
+    lack(run, "t0")
+    run.fact(TrialStarted, "t0", pid=8)
+    for name in ("t0", "t1"):
+        run.fact(TrialReported, name, reports=1, metric=0.5, unit_s=0.1)
+    run.state.agenda.ask = "clock"
+    run.fact(TrialExited, "t1", cause="finished", code=0)
+    run.answer(PlanChange(put=(Put("t0", 1, 1, None, STAYS),)))
+    assert len(slots_of(run, "t0")) == 2
+    assert run.trial("t0").attempt == 2
+
+
+def test_one_that_grew_since_it_was_started_is_started_again_with_the_memory_of_its_gpu(
+    facts: MakeFacts,
+) -> None:
+    run = side_by_side(facts, 1)
+    run.state.agenda.ask = "clock"
+    run.fact(TrialReported, "t0", reports=1, metric=0.5, unit_s=0.1)
+    run.answer(PlanChange(put=(Put("t0", 4, 0, None, STAYS),)))
+    assert slots_of(run, "t0") == (0, 1, 2, 3)
+    assert run.trial("t0").attempt == 1
+    lack(run, "t0")
+    assert run.trial("t0").attempt == 2
+    assert slots_of(run, "t0") == (0, 1, 2, 3)
+    assert not run.trial("t0").failing
+
+
+def test_no_trial_gets_a_larger_part_than_there_may_be(facts: MakeFacts) -> None:
+    run = side_by_side(facts, 1)
+    limits = replace(run.state.facts.problem.limits, max_gpus=1)
+    problem = replace(run.state.facts.problem, limits=limits)
+    run.state.facts = msgspec.structs.replace(run.state.facts, problem=problem)
+    assert [one.why for one in lack(run, "t0") if isinstance(one, Failed)] == ["crashes"]
+
+
+def test_in_a_whole_run_each_trial_that_lacks_memory_is_started_with_more_once(
+    facts: MakeFacts,
+) -> None:
+    def lacks(config: Config, slots: int) -> bool:
+        return slots < (2 if float(config["lr"]) < 0.6 else 4)
+
+    world = ran(facts, lacks)
+    least: dict[str, int] = {}
+    for one in (one for _, decided in world.journal for one in decided):
+        if isinstance(one, Enlarged):
+            assert one.trial not in least
+            least[one.trial] = one.gpus
+        elif isinstance(one, StartTrial):
+            assert len(one.gpus) >= least.get(one.trial, 0)
+    assert len(least) > 1
+    failed = {one.trial for one in of(Failed, world)}
+    assert all(lacks(world.state.trials[name].config, 2) for name in failed)
+    state = new_state(world.facts)
+    for event, decided in world.journal:
+        assert again(state, event, decided) is None
+    assert state.trials == world.state.trials
+    _, timeline = replayed(world)
+    assert {one.gpus for one in timeline.explanations if one.kind == "enlarged"} == {0.5}
 
 
 def test_a_trial_grows_from_a_part_to_its_gpu_without_a_restart(facts: MakeFacts) -> None:

@@ -21,12 +21,12 @@ from seerd.planner.model import Group, Report
 
 Decision = Literal[
     "planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back",
-    "grown", "closing", "chosen", "extended", "added", "denied",
+    "grown", "enlarged", "closing", "chosen", "extended", "added", "denied",
     "retired", "job-over", "job-added", "job-weighed",
 ]  # fmt: skip
 """What was decided about the plan (planned, declined, judged), an attempt (started, stopped,
-grown), instances (asked, held-back, given-back, retired), the run (closing, chosen), what the user
-asks for (extended, added, denied) and the jobs that share the run (job-over, job-added,
+grown, enlarged), instances (asked, held-back, given-back, retired), the run (closing, chosen), what
+the user asks for (extended, added, denied) and the jobs that share the run (job-over, job-added,
 job-weighed).
 """
 Kind = Literal[
@@ -48,6 +48,7 @@ EndCause = Literal[  # how an attempt ended
     "killed",  # it ended without a checkpoint
     "finished",  # its script ended by itself
     "crashed",  # it ended by its own fault
+    "small",  # its part of a GPU had too little memory
     "blocked",  # it crashed since something was in its way, whatever its configuration
     "refused",  # its agent could not start it
     "lost",  # its instance or agent was gone

@@ -114,6 +114,9 @@ def explanations_of(step: Step) -> Explanations:
     for one in step.decided:
         if isinstance(one, verdicts.Grown):
             yield _grown(one, step)
+        elif isinstance(one, verdicts.Enlarged):
+            gpus = step.state.facts.gpus(one.gpus)
+            yield step.tell("enlarged", one, "trial", gpus=gpus)
         else:
             yield from _decided(one, step)
     yield from _instances(step)
@@ -217,7 +220,7 @@ def _ends(step: Step) -> Explanations:
         how = _end_cause(trial, event, saves=stopped is not None and stopped.saves)
         goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
         then = "restarts" if goes_on and trial.fault is not None else "waits"
-        explained = how in ("crashed", "blocked", "refused", "lost", "silent")
+        explained = how in ("crashed", "small", "blocked", "refused", "lost", "silent")
         attempt.ended = step.tell(
             "ended",
             trial=trial.id,

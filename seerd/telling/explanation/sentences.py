@@ -163,6 +163,8 @@ SAYS: dict[Kind, str] = {
     "started": "{trial}: started on {on:places}[ from its checkpoint of report {after_reports}]",
     "grown": "{trial}: trains on with {gpus:GPU} instead of {gpus_before:gpus}, "
     "since others have left it",
+    "enlarged": "{trial}: goes on with {gpus:GPU}, as its part of a GPU had too little memory, "
+    "which says nothing of its configuration",
     "stopped": "{trial}: [{saves:if}asked to save and exit within {grace_s:at}|killed]{why:reason}",
     "ended": "{trial}: {how:reason}{after}",
     "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
@@ -261,6 +263,7 @@ REASONS: dict[str, dict[str, str]] = {
         "killed": "killed, {kept_text}",
         "finished": "came to the end of its script, {kept_text}",
         "crashed": "crashed[: {detail}]",
+        "small": "crashed for lack of memory on its part of a GPU[: {detail}]",
         "blocked": "crashed since something was in its way[: {detail}]",
         "refused": "could not be started[: {detail}]",
         "lost": "lost[: {detail}| with its instance]",
