@@ -271,7 +271,8 @@ if trial.rank == 1:
 assert trial.running()
 unit(0.1)
 while trial.running():
-    pass
+    if saved():
+        (folder / "stop").touch()
 """
 
 
