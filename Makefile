@@ -97,7 +97,7 @@ $(TOOLS)/%/installed: bench/proof/requirements-%.txt
 proof: setup $(TOOLS)/tools/installed $(TOOLS)/dyhpo/installed  ## beside other tools on recorded curves, 12 hours at most, goes on where it was: make proof FOLDER=CURVES SPLIT=dev
 	$(BIN)/python -m bench.proof $(FOLDER) --split $(SPLIT) --results build/proof/$(SPLIT).jsonl
 
-gpu: setup  ## what can only be seen where there is a GPU, in ten minutes, as JSON
+gpu: setup  ## what can only be seen where there is a GPU, in eight minutes, as JSON; goes on where it was
 	@$(BIN)/python bench/gpu.py
 
 soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000

@@ -23,6 +23,7 @@ from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
 from seerd.agent.threads import in_thread, in_thread_or_here, spawned
 from seerd.agent.timings import Timings
 from seerd.agent.trial_output import QUIET_S, TrialOutput
+from seerd.agent.warm.gpu_share import SHARE
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import END_FILE, ScriptObserver, Watchdog
 
@@ -79,7 +80,7 @@ class LocalAttempt:
         self._fault = ""
         self._still, self._quiet_s = Standstill(), QUIET_S
         self._ends_at: Optional[float] = None
-        self._marker = ""
+        self._marker = self._share = ""
         self._by_torchrun = False
         self._is_crashing = False
         self._process: Optional[FirstProcess] = None
@@ -280,7 +281,7 @@ class LocalAttempt:
             (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # only node 0 reports
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
         self._write_end()
-        self._marker = plan.env[host.MARKER]
+        self._marker, self._share = plan.env[host.MARKER], plan.env.get(SHARE, "")
         self._by_torchrun = "torch.distributed.run" in plan.argv
 
     async def _until_gone(self, process: FirstProcess) -> tuple[float, str]:
@@ -380,6 +381,7 @@ class LocalAttempt:
         cause, order = self._cause_of_exit(code), self.start
         findings = self._findings() if cause == "crashed" else postmortem.Findings()
         postmortem.name_own_module(findings.tail, self._places.work)
+        postmortem.name_share(findings.tail, self._share)
         return Exited(
             *(0, at, order.trial, order.attempt, cause, None if self._fault else code),
             *(findings.rank, findings.tail, findings.silent, findings.signal, findings.waited_s),

@@ -1,6 +1,9 @@
 """The GPUs of a machine that several runs of several users use: a folder with a file for each GPU
 and for each run. Who holds the lock (flock(2)) on a GPU's file has it; a run is here while its
 file, which only its owner can write, is locked. The kernel frees locks after a crash.
+
+A part of a GPU has a file too, and larger parts that it is in, the GPU itself among them, are
+locked with it as shared: so of two parts that overlap only one is had, however large each is.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ import re
 import stat
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 from seerd.agent.manifest import by_number
+from seerd.agent.protocol import PARTS
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"  # environment variable that names another folder, for tests
@@ -27,20 +30,12 @@ LONGEST = 1 << 16  # bytes of a run's file that are read at most
 MOST_GPUS = 1024
 RUN, NEW = "run-", ".new-"  # prefixes of the names of files: of runs, and of unfinished files
 LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
+PART = re.compile(r"\.[0-9]+of[0-9]+$")  # end of the name of a part's lease
 SHOWN = re.compile(r"[^\x20-\x7e]")
-DEVICES = "/proc/driver/nvidia/gpus"
 
 
 class LeaseFolderError(Exception):
     """The folder cannot be used."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """A GPU, or a CPU slot."""
-
-    lease: str  # name of its file
-    name: str  # CUDA's name, or a slot's number
 
 
 class Use(NamedTuple):
@@ -56,14 +51,15 @@ class RunHere:
 
     run: str
     weight: float  # above 0
-    most: int  # the most GPUs that it can use
-    wants: int  # GPUs that it could use now
-    least: int  # GPUs of its smallest trial, at least 1
-    pool: list[str]  # leases that it may take
+    most: int  # the most slots that it can use
+    wants: int  # slots that it could use now
+    least: int  # slots of its smallest trial, at least 1
+    pool: list[str]  # leases of the GPUs that it may take
     since: float  # when its agent began, in seconds since 1970
     uses: dict[str, Use]  # by lease, for those that it holds
     user: str = ""  # owner of its file; empty: not read from a file
     lives: bool = True  # whether its agent lives; its trials may outlive it for a while
+    parts: int = 1  # slots of each GPU
 
 
 class LeaseFolder:
@@ -98,9 +94,23 @@ class LeaseFolder:
         """Close the folder; leases and registrations stay."""
         os.close(self._folder)
 
-    def lease(self, name: str) -> Optional[int]:
-        """Return a descriptor that holds the lock on this GPU until all its copies are closed; None
-        if it is held already, or its file cannot be used.
+    def lease_part(self, gpu: str, part: int, parts: int) -> Optional[list[int]]:
+        """Return descriptors that hold a part of a GPU, or (of one) the whole; None if some of it
+        is held already.
+        """
+        leases: list[int] = []
+        for size in (size for size in PARTS if size <= parts):
+            lock = fcntl.LOCK_EX if size == parts else fcntl.LOCK_SH
+            lease = self.lease(part_name(gpu, part * size // parts, size), lock)
+            if lease is None:
+                free(leases)
+                return None
+            leases.append(lease)
+        return leases
+
+    def lease(self, name: str, lock: int = fcntl.LOCK_EX) -> Optional[int]:
+        """Return a descriptor that holds the lock of this name until all its copies are closed;
+        None if it is held already, or its file cannot be used.
         """
         while True:  # again if another process has removed the file meanwhile
             try:
@@ -108,7 +118,7 @@ class LeaseFolder:
             except OSError:
                 return None
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
                 if _is_at(descriptor, name, self._folder):
                     return descriptor
             except BlockingIOError:
@@ -117,7 +127,7 @@ class LeaseFolder:
             os.close(descriptor)
 
     def leased(self) -> list[str]:
-        """List the GPUs that are locked."""
+        """List the GPUs, and parts of GPUs, that are locked."""
         return [name for name in self._names() if LEASE.fullmatch(name) and self._is_held(name)]
 
     def holders(self, runs: Sequence[RunHere]) -> dict[str, Optional[RunHere]]:
@@ -255,35 +265,13 @@ def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
             *(pool, float(body["since"]), uses),
             user=user,
             lives=lives,
+            parts=int(body.get("parts", 1)),
         )
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         return None
     sound = math.isfinite(run.since) and all(math.isfinite(u.since) for u in uses.values())
     counts = 0 <= wants <= MOST_GPUS and 0 <= most <= MOST_GPUS and least >= 1
-    return run if sound and counts and 0 < run.weight < 1e9 else None
-
-
-def cuda_devices(gpus: int, visible: str, bus: str = DEVICES) -> list[Device]:
-    """List the CUDA devices that an agent may see here, the first `gpus` of them or more.
-
-    `visible` is its CUDA_VISIBLE_DEVICES. A device's lease is named by its place on the bus.
-    """
-    uuids = _uuids(bus)
-    names = [name.strip() for name in visible.split(",") if name.strip()]
-    if not names:
-        names = [str(number) for number in range(max(gpus, len(uuids)))]
-    devices = []
-    for name in names:
-        is_uuid = name.startswith("GPU-")
-        on_bus = [str(at) for at, uuid in enumerate(uuids) if is_uuid and uuid.startswith(name)]
-        place = on_bus[0] if on_bus else re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80]
-        devices.append(Device(f"gpu-{place}", name))
-    return devices
-
-
-def cpu_slots(slots: int) -> list[Device]:
-    """List CPU slots."""
-    return [Device(f"slot-{number}", str(number)) for number in range(slots)]
+    return run if sound and counts and 0 < run.weight < 1e9 and run.parts in PARTS else None
 
 
 def in_order(leases: Sequence[str]) -> list[str]:
@@ -291,15 +279,14 @@ def in_order(leases: Sequence[str]) -> list[str]:
     return sorted(leases, key=by_number)
 
 
-def _uuids(bus: str) -> list[str]:
-    uuids = []
-    for place in sorted(Path(bus).glob("*")):
-        text = ""
-        with contextlib.suppress(OSError):
-            text = (place / "information").read_text()
-        match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", text, re.MULTILINE)
-        uuids.append(match[1] if match else "")
-    return uuids
+def part_name(gpu: str, part: int, parts: int) -> str:
+    """Name the lease of a part of a GPU."""
+    return gpu if parts == 1 else f"{gpu}.{part}of{parts}"
+
+
+def gpu_of(lease: str) -> str:
+    """Return the lease of the GPU that this one is a part of."""
+    return PART.sub("", lease)
 
 
 def _open(name: str, folder: int) -> int:
@@ -349,7 +336,7 @@ def _plain(text: Any) -> str:
 
 
 def pools(runs: Sequence[RunHere]) -> set[str]:
-    """Return all leases that one of these runs may take."""
+    """Return the leases of all GPUs that one of these runs may take."""
     return {name for run in runs for name in run.pool}
 
 
@@ -366,9 +353,8 @@ def report() -> dict[str, Any]:
     folder.close()
     shown = [run for run in runs if run.lives or run in holders.values()]
     shown.sort(key=lambda run: (run.since, run.run))
-    leases = in_order(sorted(holders.keys() | pools([run for run in shown if run.lives])))
-    counts = [list(holders.values()).count(run) for run in shown]
-    names = ("run", "user", "weight", "most", "wants", "since", "lives")
+    rest = pools([run for run in shown if run.lives]) - set(map(gpu_of, holders))
+    leases = in_order(sorted(holders.keys() | rest))
     return {
         "now": now,
         "gpus": [
@@ -376,9 +362,19 @@ def report() -> dict[str, Any]:
             for lease in leases
         ],
         "runs": [
-            {**{name: getattr(run, name) for name in names}, "gpus": count}
-            for run, count in zip(shown, counts)
+            _counted(run, [name for name in holders if holders[name] == run]) for run in shown
         ],
+    }
+
+
+def _counted(run: RunHere, leases: Sequence[str]) -> dict[str, Any]:
+    """Return what is shown of a run that has these leases. Parts of GPUs are fractions, exactly."""
+    held = sum(1 if PART.search(lease) else run.parts for lease in leases)
+    slots = {"gpus": held, "most": run.most, "wants": run.wants}
+    names = ("run", "user", "weight", "since", "lives", "parts")
+    return {
+        **{name: getattr(run, name) for name in names},
+        **{name: n / run.parts if n % run.parts else n // run.parts for name, n in slots.items()},
     }
 
 

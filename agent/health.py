@@ -173,10 +173,12 @@ def gpu_problem(listing: str, expected: int) -> str:
     return ""
 
 
-async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> tuple[int, str, str]:
+async def ask_smi(
+    argv: Sequence[str], machine: CheckedMachine, limit_s: float = SMI_S
+) -> tuple[int, str, str]:
     """Run `nvidia-smi`; return exit status, output and last line. Raises as `look` does."""
     env = {**os.environ, host.MARKER: machine.marker}
-    status, output, errors = await look("nvidia-smi", argv, env, str(machine.folder), SMI_S)
+    status, output, errors = await look("nvidia-smi", argv, env, str(machine.folder), limit_s)
     return status, output, last_line(output) or last_line(errors)
 
 
@@ -304,6 +306,14 @@ async def why_held(names: Sequence[str], machine: CheckedMachine, before: dict[s
         if not why or time.monotonic() >= give_up_at:
             return why
         await asyncio.sleep(POLL_S)
+
+
+async def card_bytes(machine: CheckedMachine) -> dict[str, int]:
+    """Return the memory of each GPU by its number and by its UUID. Raises as `_lines` does."""
+    cards = [
+        card for card in await _lines(CARDS, machine) if len(card) >= 5 and card[4].isdecimal()
+    ]
+    return {name: int(card[4]) << 20 for card in cards for name in card[:2]}
 
 
 async def _lines(argv: Sequence[str], machine: CheckedMachine) -> list[list[str]]:

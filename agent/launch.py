@@ -16,6 +16,7 @@ from typing import Any, Iterable, Optional
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
 from seerd.agent.protocol import Job, Node, Start
+from seerd.agent.warm.gpu_share import SHARE
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """Prefixes of variables that must not reach an attempt: ours, and torchrun's options."""
@@ -34,6 +35,10 @@ TRAINING_SIDE = (
 """Files of the agent's zip that run in the processes of trials, by the start of their names."""
 LIBRARY = "lib"  # folder, within the agent's own, into which these files are unpacked
 WARM = "seerd/agent/warm/__main__.py"
+HELD = "seerd/agent/warm/held"  # what holds a Python to its share of a GPU's memory
+FRACTION = 0.85  # of its share of a GPU that JAX may take; the rest is its CUDA context's
+FRACTION_OF_JAX = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX takes 0.75 of the GPU at once without it
+GROWTH_OF_TENSORFLOW = "TF_FORCE_GPU_ALLOW_GROWTH"  # "true": it takes what it needs, not all
 OBSERVER = "seerd.training.observer"  # observes a script that does not import seerd
 TORCHRUN = (
     *("torch", "torch.distributed.run"),
@@ -140,9 +145,16 @@ def launch_plan(
     if job.names:
         job = replace(job, args=filled(job.args, names, values))
     job = replace(job, env=filled_environment(job.env, names, values))
+    attempt = f"{run}/{start.trial}/{start.attempt}"
+    env = _env(job, attempt, start.devices, places, cuda, outside)
+    if cuda and not start.is_whole:
+        env[SHARE] = f"{len(start.gpus)}/{start.parts}"
+        env["PYTHONPATH"] = f"{places.library / HELD}:{env['PYTHONPATH']}"
+        fraction = FRACTION * len(start.gpus) / start.parts
+        env = {FRACTION_OF_JAX: f"{fraction:.3f}", GROWTH_OF_TENSORFLOW: "true", **env}
     return LaunchPlan(
         argv=_argv(job, start, run, places),
-        env=_env(job, f"{run}/{start.trial}/{start.attempt}", start.gpus, places, cuda, outside),
+        env=env,
         cwd=str(places.work),
         log=places.launcher_log,
         observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
@@ -151,7 +163,7 @@ def launch_plan(
 
 
 def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> dict[str, Any]:
-    of_job = ("allocations", "metric", "mode", "smooth", "constraints")
+    of_job = ("metric", "mode", "smooth", "constraints")
     about = {
         "version": 1,
         "run": run,
@@ -160,6 +172,7 @@ def _about(job: Job, start: Start, run: str, places: Places, learns: bool) -> di
         "checkpoint_every_s": job.checkpoint_every_s,
         "max_reports": job.max_reports,
         "gpus": _gpus(start),
+        "allocations": list(dict.fromkeys(max(1, n // start.parts) for n in job.allocations)),
         "checkpoints": str(places.checkpoints),
         "learns": learns,
     }
@@ -190,7 +203,7 @@ def values_of(start: Start) -> dict[str, Any]:
 
 
 def _gpus(start: Start) -> int:
-    return start.node.gpus if start.node else len(start.gpus)
+    return start.node.gpus // start.parts if start.node else len(start.devices)
 
 
 def why_not_nodes(job: Job, node: Optional[Node]) -> str:
@@ -250,7 +263,7 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> list[str]:
     return [
         *(python, "-m", "torch.distributed.run"),
         *("--nnodes", str(node.count if node else 1)),
-        *("--nproc-per-node", str(len(start.gpus))),
+        *("--nproc-per-node", str(len(start.devices))),
         *("--max-restarts", "0"),
         *rendezvous,
         *("--rdzv-id", f"{run}-{start.trial}-{start.attempt}"),

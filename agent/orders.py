@@ -18,7 +18,6 @@ from typing import (
     Callable,
     Collection,
     Coroutine,
-    Iterable,
     Iterator,
     Optional,
     Sequence,
@@ -30,12 +29,14 @@ from seerd.agent.arguments import GPUS, filled_text, is_inside
 from seerd.agent.attempts import LocalAttempt, Report
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Crowding, Reaper
-from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
+from seerd.agent.gpu_devices import SMI, cpu_slots, cuda_devices
+from seerd.agent.gpu_leases import RunHere
 from seerd.agent.gpu_sharing import SharedGpus, shared
 from seerd.agent.health import (
     CheckedMachine,
     Interpreters,
     UnhealthyError,
+    ask_smi,
     check_machine,
     check_torch,
     why_held,
@@ -55,8 +56,10 @@ from seerd.agent.launch import (
     why_not_nodes,
 )
 from seerd.agent.manifest import Comparison, is_safe
+from seerd.agent.mps import Mps
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
+    PARTS,
     Ask,
     Complained,
     Downloads,
@@ -91,9 +94,9 @@ class Here:
     weight: Optional[float] = None  # the run's share of the machine; None: it has the whole
     timings: Timings = TIMINGS
 
-    def resolved(self, job: Job) -> Job:
-        """Return the job with an absolute source, and with each rank's share of the cores."""
-        threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
+    def resolved(self, job: Job, parts: int) -> Job:
+        """Return the job with an absolute source, and with the cores of a slot for each rank."""
+        threads = job.threads or max(1, (os.cpu_count() or 1) // (self.gpus * parts))
         return replace(job, source=str(self.folder / job.source), threads=threads)
 
     @property
@@ -153,6 +156,7 @@ class Orders:
         self._interpreters = Interpreters(here.machine.marker)
         self._reaper = Reaper()
         self._crowding = Crowding()
+        self._mps = Mps(here.run, here.machine, self._note_cold)
         self._counts = False
         self._in_use: dict[str, int] = {}  # MiB of each GPU before the first attempt, by uuid
 
@@ -161,22 +165,27 @@ class Orders:
         """Attempts that run or are about to, as "trial/attempt"."""
         return sorted(self._attempts)
 
-    def come(self) -> None:
+    async def come(self) -> None:
         """Share the machine's GPUs with other runs from now on, unless it is ours alone."""
         here = self._here
         if here.weight is None:
             return
-        was = here.gpus if self._journal.share is None else self._journal.share
+        if here.cuda:
+            listing = ""  # of GPUs of another maker
+            with contextlib.suppress(OSError, UnhealthyError):
+                _, listing, _ = await ask_smi(SMI, here.machine, here.timings.listing_s)
+            self._own = cuda_devices(here.gpus, self._visible, listing)
+            self.devices = [device.name for device in self._own]
         pool = [device.lease for device in self._own]
         run = RunHere(here.run, here.weight, here.gpus, 0, 1, pool, time.time(), {})
-        self._shared = shared(run, self._own, was, self._report)
+        self._shared = shared(run, self._own, self._journal.share, self._report)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
 
     def _need(self, order: Prepare) -> None:
         sizes = (gpus for job in order.jobs or [order.job] for gpus in job.allocations)
         if self._shared is not None:
-            self._shared.need(min(sizes, default=1))
+            self._shared.need(min(sizes, default=1), order.parts)
 
     def leave(self) -> None:
         """Use nothing of this machine any more."""
@@ -300,17 +309,21 @@ class Orders:
     async def _make_ready(self, order: Prepare) -> None:
         """Check the machine, set up its jobs and check torch; raise what is wrong."""
         self._need(order)
-        in_use = await check_machine(order.expected, self._here.machine)
+        expected = order.expected
+        if expected is not None and self._are_mig:  # torch sees one, `nvidia-smi` its GPU
+            expected = replace(expected, gpus=min(1, expected.gpus))
+        in_use = await check_machine(expected, self._here.machine)
         if self._shared is None:  # on a desk, screens take what they want
             self._in_use = {**in_use, **self._in_use}
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
-        for job in map(self._here.resolved, order.jobs or [order.job]):
+        for each in order.jobs or [order.job]:
+            job = self._here.resolved(each, order.parts)
             own = (self._here.run, self._here.folder, self._note_cold)
             await setting_up.set_up(job, *own, self._here.timings.setup_s)
             ready = await self._interpreters.complete(job, anew=True)
             self._warm_up(ready)
             free = None if self._shared is None else self._shared.left()
-            await check_torch(order.expected, self._here.machine, ready, free)
+            await check_torch(expected, self._here.machine, ready, free)
 
     def _warm_up(self, job: Job) -> None:
         places, outside = self._here.places("", 0), dict(os.environ)
@@ -327,30 +340,41 @@ class Orders:
         at = clock.now() if since is None else since
         self._report([Noticed(0, at, "cold", None, why)])
 
+    @property
+    def _are_mig(self) -> bool:
+        return any(device.is_mig for device in self._own)
+
     def by_number(self, shares: Sequence[Optional[float]]) -> list[Optional[float]]:
         """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
         share_of, gpus = dict(zip(self.devices, shares)), range(self._here.gpus)
-        shown = self._names(gpus) if self._shared is None else self._shared.shown(gpus)
-        return [share_of.get(name) for name in shown]
+        own, shared = devices(gpus, self._visible), self._shared
+        return [share_of.get(name) for name in (own if shared is None else shared.shown(gpus))]
 
-    def _names(self, gpus: Iterable[int]) -> list[str]:
-        """Return CUDA's names of GPUs by the daemon's numbers; if shared, of those in use alone."""
-        return devices(gpus, self._visible) if self._shared is None else self._shared.names(gpus)
+    def _names(self, order: Start) -> list[str]:
+        """Return CUDA's names of an attempt's GPUs; if they are shared, once it has them."""
+        if self._shared is None:
+            return devices(order.devices, self._visible)
+        return self._shared.names(f"{order.trial}/{order.attempt}")
 
     def _start(self, order: Start) -> None:
         prepared, why = self._journal.prepared, self._why_not(order)
         job = None if prepared is None else prepared.job_of(order.trial)
         if job is not None:
-            job, why = self._here.resolved(job), why or why_not_nodes(job, order.node)
+            job = self._here.resolved(job, order.parts)
+            why = why or why_not_nodes(job, order.node)
+        if prepared is not None and prepared.parts != order.parts:
+            why = why or f"the GPUs of this run have {prepared.parts} slots, not {order.parts}"
         if why or job is None:
             self._report([_refused(order.id, why or "this instance is not prepared")])
             return
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job, urls, self._limit)
+        before = self._in_use if order.parts == 1 else {}  # a neighbour's comes and goes
         attempt = LocalAttempt(
-            *(self._here.run, order, places, output, self._here.timings, self._report),
-            lambda gpus: why_held(self._names(gpus), self._here.machine, self._in_use),
+            *(self._here.run, order, places, output, self._here.timings),
+            lambda facts: self._report(self._mps.explained(str(order.devices), facts)),
+            lambda _: why_held(self._names(order), self._here.machine, before),
             others=lambda: [each for each in list(self._attempts.values()) if each is not attempt],
         )
         attempt.expect_end(self._ends_at)
@@ -378,9 +402,10 @@ class Orders:
             plan, laid = await in_thread(_placed, plan, job, order, places, name, over)
             shared = self._shared
             if shared is not None and await shared.take(attempt.key, order.gpus, attempt.stopped):
-                names = shared.names(order.gpus) if cuda else []
+                names = shared.names(attempt.key) if cuda else []
                 env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
                 plan = replace(plan, env=env)
+            plan = replace(plan, env=await self._mps.environment(plan.env))
             await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError, UnhealthyError) as error:
             self._report([_refused(order.id, _text(error))])
@@ -401,8 +426,13 @@ class Orders:
     def _why_not(self, order: Start) -> str:
         if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:
             return "the name of the trial or of a checkpoint is not allowed"
-        if not order.gpus or not set(order.gpus) <= set(range(self._here.gpus)):
-            return f"GPUs {order.gpus} are not among the {self._here.gpus} here"
+        slots, several = self._here.gpus * order.parts, len(order.devices) > 1 or order.node
+        if not order.gpus or not set(order.gpus) <= set(range(slots)):
+            return f"GPUs {order.gpus} are not among the {slots} here"
+        if order.parts not in PARTS or (several and not order.is_whole):
+            return f"slots {order.gpus}, {order.parts} to a GPU, are neither of one nor whole GPUs"
+        if several and self._are_mig:
+            return "a trial can use one MIG device only; p_max in [policy] bounds what it gets"
         if f"{order.trial}/{order.attempt}" in self._attempts:
             return "this attempt has been started by another order"
         for attempt in self._attempts.values():

@@ -23,6 +23,7 @@ FAILED_RANK = re.compile(
 CLOSED = re.compile(rb"Sending process ([0-9]{1,9}) closing signal")
 TOLD_TO_END = b"death signal"
 MISSING = re.compile(r"No module named '(\w+)")
+NO_MEMORY = re.compile(r"out of memory|OutOfMemory|RESOURCE_EXHAUSTED|_ALLOC_FAILED", re.IGNORECASE)
 FRAME, ERROR_CHARS = '  File "', 1000
 STACK = "Stack (most recent call first):"
 LATER = {signal.SIGTERM, signal.SIGABRT}
@@ -87,6 +88,12 @@ def name_own_module(tail: list[str], source: Path) -> None:
     missing = MISSING.search("\n".join(tail))
     if missing is not None and any((source / (missing[1] + end)).exists() for end in ("", ".py")):
         tail.append(f"(seerd: {missing[1]} is in train.source, which is not on the module path)")
+
+
+def name_share(tail: list[str], share: str) -> None:
+    """Add a line to the last words of a script that had too little memory on its part of a GPU."""
+    if share and NO_MEMORY.search("\n".join(tail)):
+        tail.append(f"seerd: it had {share} of the GPU, and of its memory")
 
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:

@@ -19,6 +19,7 @@ from seerd.agent.patterns import ObservedScript
 
 VERSION = 11
 MAX_LINE = 1 << 20
+PARTS = (1, 2, 4, 8, 16)  # how many slots a GPU may have
 
 
 class ProtocolError(Exception):
@@ -63,7 +64,7 @@ class Job:
     store: str  # directory for checkpoints, one folder per trial; empty: `Grant`s say where
     metric: str  # name of the metric that trials report
     mode: str  # "max" or "min"
-    allocations: list[int]  # numbers of GPUs that a trial of this run may get
+    allocations: list[int]  # numbers of slots that a trial of this run may get
     threads: int  # CPU threads of each rank; 0: this machine's cores shared among its GPUs
     checkpoint_every_s: float  # seconds from one checkpoint to the next
     max_reports: Optional[int] = None  # reports of a full training; None: unknown
@@ -106,6 +107,7 @@ class Prepare(_Message):
     job: Job
     expected: Optional[Expected] = None
     jobs: list[Job] = field(default_factory=list)
+    parts: int = 1  # slots of each GPU, as in `Start`
 
     def job_of(self, trial: str) -> Optional[Job]:
         """Return the job of a trial, whose id is the trial's prefix; None if there is none."""
@@ -121,21 +123,37 @@ class Node:
     count: int  # number of nodes
     address: str  # this node's private address
     endpoint: str  # "address:port" of node 0: torchrun's rendezvous
-    gpus: int  # GPUs of the attempt on all nodes together
+    gpus: int  # slots of the attempt on all nodes together
 
 
 @dataclass(frozen=True)
 class Start(_Message):
-    """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`."""
+    """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`.
+
+    Each GPU (CUDA device or CPU slot) of the instance has `parts` slots, which are numbered
+    throughout: slot 5 is part 1 of GPU 1 if a GPU has 4. An attempt has slots of one GPU, for one
+    rank, or whole GPUs, with a rank for each.
+    """
 
     id: str
     trial: str
     attempt: int
-    gpus: list[int]  # indices of CUDA devices or CPU slots
+    gpus: list[int]  # slots
     config: dict[str, Any]  # hyperparameters
     seed: int
     checkpoints: list[str]  # names in the store that it may restore, newest first
     node: Optional[Node] = None  # this instance's part, if the attempt spans several
+    parts: int = 1  # slots of each GPU: 1, 2, 4, 8 or 16
+
+    @property
+    def devices(self) -> list[int]:
+        """The GPUs on which the slots are."""
+        return sorted({slot // self.parts for slot in self.gpus})
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all slots of its GPUs."""
+        return len(self.gpus) == self.parts * len(self.devices)
 
 
 @dataclass(frozen=True)
@@ -415,7 +433,7 @@ class Computed(_Fact):
 
 @dataclass(frozen=True)
 class Shared(_Fact):
-    """How many GPUs of this instance the run may use from now on, as other runs use it too."""
+    """How many slots of this instance the run may use from now on, as other runs use it too."""
 
     gpus: int  # at least 1: those with lower numbers
     why: str

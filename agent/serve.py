@@ -107,7 +107,7 @@ class Agent:
         """Serve until the end; return whether the agent let go. Raises what went wrong."""
         self._loop = asyncio.get_running_loop()
         await in_thread_or_here(recover, self._here, self._journal)
-        self._orders.come()
+        await self._orders.come()
         server = await asyncio.start_unix_server(
             self._converse, sock=private_socket(), limit=MAX_LINE
         )

@@ -26,6 +26,7 @@ BY_HAND: dict[str, dict[str, object]] = {
     "fashion": {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4},
     "text": {"lr": 1e-3, "weight_decay": 0.01, "embedding": 32, "layers": 2, "dropout": 0.1},
     "shapes": {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4, "width": 8},
+    "lora": {"lr": 1e-3, "rank": 8, "alpha": 16, "targets": "attention"},
 }
 """PyTorch's default learning rates, and usual values of the rest."""
 INSTANCE = "g4dn.xlarge"

@@ -20,7 +20,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.drawn import Drawn, draw
-from seerd.core.placement import Demand, PackingNode, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import place
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Outline
 from seerd.planning.planned import plan_for

@@ -12,7 +12,8 @@ import random
 import time
 from collections.abc import Callable, Container, Sequence
 
-from seerd.core.placement import Demand, PackingNode, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import place
 
 INSTANCES = 1000
 TRIALS = 1000

@@ -7,13 +7,15 @@ one core of the machine. Memory is that of the trial's process: while it
 saves its peak resident size (VmHWM), while it reads its anonymous and shared memory, since pages of
 the mapped file can be dropped at any time; both above what it had before, as parts of the state.
 
-`SAVE_MB`, `MEMORY_MB`: sizes of the states; `ROUNDS`: saves that are measured; `RUNS`: trials with
-random reports, of which none may end with a best report that is in no checkpoint.
+`SAVE_MB`, `MEMORY_MB`: sizes of the states; `ROUNDS`: saves that are measured; `DEVICE`: where the
+states are and training computes (`cpu`, `cuda`); `RUNS`: trials with random reports, of which none
+may end with a best report that is in no checkpoint.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import random
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ SAVE_MB = int(os.environ.get("SAVE_MB", "200"))
 MEMORY_MB = int(os.environ.get("MEMORY_MB", "1024"))
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 RUNS = int(os.environ.get("RUNS", "200"))
+DEVICE = os.environ.get("DEVICE", "cpu")
 TENSORS = 16
 STATE = f"""
 import json, os, select, sys, time
@@ -40,7 +44,8 @@ torch.set_num_threads(1)
 class State:
     def __init__(self, mb):
         size = mb * 2**20 // 4 // {TENSORS}
-        self.tensors = {{f"w{{n}}": torch.rand(size) for n in range({TENSORS})}}
+        names = [f"w{{n}}" for n in range({TENSORS})]
+        self.tensors = {{name: torch.rand(size, device=os.environ["DEVICE"]) for name in names}}
     def state_dict(self):
         return dict(self.tensors)
     def load_state_dict(self, state):
@@ -53,11 +58,12 @@ state = State(int(sys.argv[1]))
 trial.track(state=state)
 out, save = (os.path.join(os.environ["SEERD_DIR"], name) for name in ("out.jsonl", "save"))
 def steps(until):
-    done, x = 0, torch.rand(64, 64)
+    done, x = 0, torch.rand(64, 64, device=os.environ["DEVICE"])
     began = time.monotonic()
     while not until():
         for _ in range(100):
             x = torch.tanh(x @ x)
+        x.sum().item()
         done += 1
     return done / (time.monotonic() - began)
 def saved():
@@ -76,7 +82,7 @@ for number in range(int(sys.argv[2]) + 1):
     line = json.loads(open(out).read().splitlines()[-1])
     published_s = line["since_boot"] - began
     began = time.monotonic()
-    copy = {name: tensor.clone() for name, tensor in state.tensors.items()}
+    copy = {name: tensor.to("cpu", copy=True) for name, tensor in state.tensors.items()}
     copy_s = time.monotonic() - began
     del copy
     row = {"pause_s": pause_s, "published_s": published_s, "copy_s": copy_s}
@@ -142,26 +148,33 @@ while trial.running():
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir=os.environ.get("WHERE")) as folder:
-        told = {**saving(Path(folder)), **memory(Path(folder)), **best(Path(folder))}
+        where = Path(folder)
+        told = {**saving(where, SAVE_MB, ROUNDS), **memory(where, MEMORY_MB), **best(where)}
     print(json.dumps(told, indent=1))
 
 
-def attempt(folder: Path, **more: Any) -> dict[str, str]:
+def attempt(folder: Path, device: str = DEVICE, **more: Any) -> dict[str, str]:
     """The folder of an attempt; the environment of its script."""
     folder.mkdir(parents=True, exist_ok=True)
     about = {"version": 1, "run": "r", "trial": "t1", "attempt": 1, "config": {}, "gpus": 1}
     about |= {"allocations": [1], "metric": "accuracy", "mode": "max", "seed": 0}
     about |= {"checkpoints": str(folder / "checkpoints"), "checkpoint_every_s": 1e6}
     (folder / "trial.json").write_text(json.dumps({**about, **more}))
-    paths = {"SEERD_DIR": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **paths}
+    path = ":".join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = {"SEERD_DIR": str(folder), "PYTHONPATH": path}
+    return {**os.environ, **paths, "OMP_NUM_THREADS": "1", "DEVICE": device}
 
 
-def started(script: str, env: dict[str, str], *args: object) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def started(script: str, env: dict[str, str], *args: object) -> Iterator[subprocess.Popen[str]]:
+    """Start a script; it is killed at the end of `with`."""
     command = [sys.executable, "-c", STATE + script, *map(str, args)]
-    return subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=env, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -176,16 +189,15 @@ def go_on(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def saving(folder: Path) -> dict[str, Any]:
+def saving(folder: Path, state_mb: int, rounds: int, device: str = DEVICE) -> dict[str, Any]:
     """Pause and publication, the first apart: it takes the memory that is kept."""
-    process = started(SAVES, attempt(folder / "saves"), SAVE_MB, ROUNDS)
     rows = []
-    for _ in range(ROUNDS + 1):
-        row = told(process)
-        row["cp_s"] = copied_s(folder / "saves" / "checkpoints" / f"{row['name']}.pt")
-        rows.append(row)
-        go_on(process)
-    process.wait()
+    with started(SAVES, attempt(folder / "saves", device), state_mb, rounds) as process:
+        for _ in range(rounds + 1):
+            row = told(process)
+            row["cp_s"] = copied_s(folder / "saves" / "checkpoints" / f"{row['name']}.pt")
+            rows.append(row)
+            go_on(process)
 
     def ratio(over: str, below: str) -> float:
         return round(statistics.median(row[over] / row[below] for row in rows[1:]), 2)
@@ -195,7 +207,8 @@ def saving(folder: Path) -> dict[str, Any]:
         for name in ("pause_s", "copy_s", "published_s", "cp_s")
     }
     return {
-        "state_mb": SAVE_MB,
+        "state_mb": state_mb,
+        "names": [row["name"] for row in rows],
         **seconds,
         "pause_to_copy": ratio("pause_s", "copy_s"),
         "first_pause_to_copy": round(rows[0]["pause_s"] / rows[0]["copy_s"], 2),
@@ -218,24 +231,21 @@ def copied_s(path: Path) -> float:
     return took_s
 
 
-def memory(folder: Path) -> dict[str, Any]:
+def memory(folder: Path, state_mb: int, device: str = DEVICE) -> dict[str, Any]:
     """The most that saving and reading take, as parts of the state."""
-    env, size = attempt(folder / "memory"), MEMORY_MB * 2**20
-    process = started(PEAK, env, MEMORY_MB)
-    saved = told(process)["above"]
-    process.wait()
-    process = started(READS, env, MEMORY_MB)
-    assert process.stdout is not None
-    process.stdout.readline()
-    before, peak = anonymous(process.pid), 0
-    go_on(process)
-    while not select.select([process.stdout], [], [], 0.001)[0]:
-        peak = max(peak, anonymous(process.pid))
-    read_s = told(process)["read_s"]
-    go_on(process)
-    process.wait()
+    env, size = attempt(folder / "memory", device), state_mb * 2**20
+    with started(PEAK, env, state_mb) as process:
+        saved = told(process)["above"]
+    with started(READS, env, state_mb) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before, peak = anonymous(process.pid), 0
+        go_on(process)
+        while not select.select([process.stdout], [], [], 0.001)[0]:
+            peak = max(peak, anonymous(process.pid))
+        read_s = told(process)["read_s"]
     return {
-        "memory_mb": MEMORY_MB,
+        "memory_mb": state_mb,
         "saving_takes": round(saved / size, 3),
         "reading_takes": round(max(0, peak - before) / size, 3),
         "read_s": round(read_s, 2),

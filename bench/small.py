@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from seerd.core.placement import Demand, PackingNode, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import place
 
 ROOT = Path(__file__).parent.parent
 

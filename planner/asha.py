@@ -107,11 +107,18 @@ def places(gpus: int, size: int, gpus_per_instance: int) -> int:
 
 
 def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """List how many GPUs a trial may have: `p_min`, doubled while efficient; or whole instances."""
-    params, per_instance = problem.params, problem.gpus_per_instance
+    """List how many slots a trial may have: `p_min`, doubled up to one GPU, and then while that is
+    efficient beside one GPU; or whole instances.
+    """
+    params, per_instance, parts = problem.params, problem.gpus_per_instance, problem.parts
+    one_gpu = problem.scaling.efficiency(parts)
     larger = params.doubled(gpus)[1:]
     fit = (p for p in larger if p <= per_instance or p % per_instance == 0)
-    return (params.p_min, *takewhile(lambda p: problem.scaling.efficiency(p) >= EFFICIENCY, fit))
+
+    def is_efficient(size: int) -> bool:
+        return size <= parts or problem.scaling.efficiency(size) >= EFFICIENCY * one_gpu
+
+    return (params.p_min, *takewhile(is_efficient, fit))
 
 
 @dataclass(frozen=True, slots=True)

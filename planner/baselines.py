@@ -67,7 +67,7 @@ def _e_grid(problem: Problem) -> list[Track] | Impossible:
     """Train many configurations on `p_min` GPUs until T/2, and then the best one on `p_max`."""
     limits, params = problem.planned, problem.params
     most = limits.max_gpus
-    p_max = max(params.p_min, params.p_max or P_MAX)
+    p_max = max(params.p_min, params.p_max or P_MAX * problem.parts)
     p_max = whole_instances(p_max if most is None else min(p_max, most), problem.gpus_per_instance)
     for counted in counted_with(problem):
         paid = Fraction(counted.budget_gpu_s) / _half_s(counted, params, 1, p_max)
@@ -79,7 +79,8 @@ def _e_grid(problem: Problem) -> list[Track] | Impossible:
             start, half = problem.start_s, float(half_s)
             look = Round(start, start + half, trials, params.p_min)
             return [(look, Round(start + half, start + 2 * half, 1, p_max))]
-    both = f"half of the time for one trial on {params.p_min}, half on {p_max} GPUs"
+    least, most_text = problem.gpus(params.p_min), problem.gpus_text(p_max)
+    both = f"half of the time for one trial on {least}, half on {most_text}"
     least_gpu_s = at_least(params.t_min_s * (params.p_min + p_max))
     return Impossible(
         f"{both}: that does not fit", problem.start_s + 2 * params.t_min_s, least_gpu_s

@@ -76,7 +76,7 @@ def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Im
         return outline
     forecast = forecast_outline(outline, terms.cluster, terms.profile, samples=SAMPLES)
     by_s = candidate.limits.deadline_s - terms.closing_s
-    return fits(closed_early(forecast, outline, by_s), candidate.limits, terms)
+    return fits(closed_early(forecast, outline, terms.cluster, by_s), candidate.limits, terms)
 
 
 def _most_of(fitting: Problem, allowed: float, terms: Terms, outline_of: OutlineOf) -> Problem:
@@ -106,8 +106,9 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
     notes: list[str] = []
     if params.p_max is not None and (whole := whole_instances(params.p_max, size)) < params.p_max:
         notes.append(
-            f"a trial has at most {whole} instead of {params.p_max} GPUs: "
-            f"beyond {size} it takes whole instances"
+            f"a trial has at most {problem.gpus(whole)} instead of "
+            f"{problem.gpus_text(params.p_max)}: beyond {problem.gpus(size)} it takes whole "
+            "instances"
         )
         params = replace(params, p_max=whole)
     most = limits.max_gpus
@@ -116,7 +117,8 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
         most = min((count * size for count in counts if count is not None), default=None)
     if most is not None and limits.max_gpus is not None and most < limits.max_gpus:
         notes.append(
-            f"{most} instead of {limits.max_gpus} GPUs at most: they come in instances of {size}"
+            f"{problem.gpus(most)} instead of {problem.gpus_text(limits.max_gpus)} at most: they "
+            f"come in instances of {problem.gpus(size)}"
         )
     within = None if most == limits.max_gpus else replace(limits, max_gpus=most)
     whole, adjusted = cluster.per_instance, (*problem.adjusted, *notes)
@@ -144,10 +146,11 @@ def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None)
     if impossible is not None and impossible.job:
         return impossible
     if not cluster.per_instance:
-        least_gpu_s = params.t_min_s * params.p_min
+        least_gpu_s = params.t_min_s * problem.gpus(params.p_min)
         return impossible or Impossible("no plan fits", params.t_min_s, least_gpu_s)
     size = cluster.gpus_per_instance
-    gpus = -(-params.p_min // size) * size
+    slots = -(-params.p_min // size) * size
+    gpus = problem.gpus(slots)
     boot_s = profile.cloud.boot.quantile(Z95)
     least_s = profile.cloud.pending.quantile(Z95) + boot_s + params.t_min_s + terms.closing_s
     billed_s = max(cluster.minimum_s, boot_s + params.t_min_s + terms.closing_s)
@@ -155,6 +158,7 @@ def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None)
         f"one trial for {params.t_min_s:g}s (t_min) takes {least_s:.0f}s with boot and closing, "
         f"and {gpus * billed_s / 60:.3g} GPU-min of {gpus} billed GPUs"
     )
-    if problem.limits.max_gpus is not None and problem.limits.max_gpus < gpus:
-        reason = f"the smallest cluster has {gpus} GPUs, and there may be {problem.limits.max_gpus}"
+    if problem.limits.max_gpus is not None and problem.limits.max_gpus < slots:
+        there = problem.gpus(problem.limits.max_gpus)
+        reason = f"the smallest cluster has {gpus} GPUs, and there may be {there}"
     return Impossible(reason, least_s, gpus * billed_s * 1.05)

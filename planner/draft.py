@@ -186,15 +186,19 @@ class PlanDraft:
             self.allocate(trial, size, None)
 
     def _worth(self, trial: TrialView, most: int) -> int:
-        """Return the GPUs with which a trial gets furthest, a restart included."""
+        """Return the GPUs with which a trial gets furthest, a restart included; one that gets more
+        of its own GPU needs none.
+        """
         speed, left_s = self.problem.scaling.speed, self.windows.end_s - self.view.now_s
         turn, start_s = self.search.turns.get(trial.id), self.search.pace.start_s
         allowed = [gpus for gpus in sizes(self.problem, self.cluster.gpus) if gpus <= most]
         best = turn.gpus if turn is not None and turn.gpus in allowed else allowed[0]
         trained_s = left_s if turn is not None else left_s - start_s
         for gpus in allowed:
-            if gpus > best and speed(gpus) * (left_s - start_s) > WORTH * speed(best) * trained_s:
-                best, trained_s = gpus, left_s - start_s
+            grows = turn is not None and gpus <= self.problem.parts
+            trains_s = left_s if grows else left_s - start_s
+            if gpus > best and speed(gpus) * trains_s > WORTH * speed(best) * trained_s:
+                best, trained_s = gpus, trains_s
         return best
 
     def allocate(self, trial: TrialView, gpus: int, until: int | None) -> None:

@@ -44,7 +44,8 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
     most = limits.max_gpus
     least_s = problem.params.t_min_s
     if most is not None and p_min > most:
-        reason = f"a trial needs {p_min} GPUs (p_min), and there may be {most}"
+        least, there = problem.gpus_text(p_min), problem.gpus(most)
+        reason = f"a trial needs {least} (p_min), and there may be {there}"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
     size = problem.gpus_per_instance if problem.whole else 1
     spare = SPARE_INSTANCE if problem.whole else SPARE_GPU
@@ -60,7 +61,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
         if lasts_s * HAIR >= least_s:
             return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
     reason = (
-        f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, "
+        f"{problem.gpus_text(gpus)} can train for {lasts_s:g}s, "
         f"and the shortest round is {least_s:g}s (--set policy.t_min=5s makes it 5s)"
     )
     return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))

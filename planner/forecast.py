@@ -176,7 +176,8 @@ def forecast_stages(
         for stage, some in zip(stages, members, strict=True)
         for lane in some
     ]
-    gpus = np.array([[lane.gpus_per_trial] for some in members for lane in some], dtype=float)
+    sizes = [[cluster.gpus(lane.gpus_per_trial)] for some in members for lane in some]
+    gpus = np.array(sizes, dtype=float)
     longest = draws.slowest(crowds)
     first_rows = np.cumsum([0, *(len(some) for some in members[:-1])])
     work = np.maximum.reduceat(longest, first_rows)
@@ -245,18 +246,21 @@ def forecast_outline(
     begin = np.minimum(asked + pending, walls)
     clock = _Clock(begin, np.clip(begin + boot, starts, walls), walls + saved)
     if not cluster.per_instance:
-        gpu_s = _per_trial_gpu_s([stage.gpus for stage in stages], clock, walls, saved)
+        gpus = [cluster.gpus(stage.gpus) for stage in stages]
+        gpu_s = _per_trial_gpu_s(gpus, clock, walls, saved)
     else:
         gpu_s = _per_instance_gpu_s(rentals(held), clock, draws, cluster, profile)
     return _forecast(clock.end[-1], gpu_s, sum(grown), cluster, profile)
 
 
-def closed_early(forecast: Forecast, outline: Outline, by_s: float) -> Forecast:
+def closed_early(
+    forecast: Forecast, outline: Outline, cluster: ClusterFacts, by_s: float
+) -> Forecast:
     """Adjust a forecast to a last stage that is ended so that all is over `by_s` seconds after the
     run began. Where whole instances are billed, it ends early enough by itself.
     """
     early_s = max(0.0, outline.stages[-1].end_s - by_s)
-    gpu_s = _less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
+    gpu_s = _less(forecast.gpu_s, early_s * cluster.gpus(outline.stages[-1].gpus))
     return Forecast(_less(forecast.time_s, early_s), gpu_s, forecast.usd)
 
 
@@ -264,7 +268,9 @@ def _less(spread: Spread, by: float) -> Spread:
     return Spread(*(max(0.0, figure - by) for figure in (spread.p50, spread.p95, spread.mean)))
 
 
-def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:
+def _per_trial_gpu_s(
+    gpus: Sequence[float], clock: _Clock, walls: Samples, saved: Samples
+) -> Samples:
     """Add up GPU-seconds that trials hold. GPUs that the stage before had are held from its wall
     on; those that are freed at a wall are held until their trials are saved.
     """
@@ -290,7 +296,7 @@ def _per_instance_gpu_s(
     for rental, extra in zip(rented, late, strict=True):
         lasts = clock.end[rental.last] + extra - clock.begin[rental.first]
         total += rental.instances * np.maximum(lasts, cluster.minimum_s)
-    return total * cluster.gpus_per_instance
+    return total * cluster.gpus(cluster.gpus_per_instance)
 
 
 def _forecast(

@@ -56,8 +56,8 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     params = problem.params
     largest = _largest(problem)
     if largest is None:
-        least_s = params.t_min_s
-        reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
+        least_s, least = params.t_min_s, problem.gpus_text(params.p_min)
+        reason = f"one trial of {least} for {least_s:g}s (p_min, t_min) does not fit"
         return Impossible(reason, problem.start_s + least_s, at_least(least_s * params.p_min))
     (most, resource), start_s, tracks = largest, problem.start_s, []
     for bracket in range(most, -1, -1):

@@ -124,7 +124,7 @@ def _outline(problem: Problem) -> Outline | Impossible:
         own = problem_of(job, table.terms[job.id], problem)
         outline = None if own is None else named(own.params.name).outline(own)
         outlines += [outline] if isinstance(outline, Outline) else []
-    shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
+    shares = ", ".join(f"{job.id} {problem.gpus(table.terms[job.id].gpus)}" for job in open_)
     note = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
     first = [group for own in outlines for group in (own.stages[0].groups if own.stages else ())]
     return Outline(

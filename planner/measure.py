@@ -1,6 +1,9 @@
 """The policy of `seerd profile`: the space's default configuration, trained as one trial on more
 and more GPUs (RubberBand section 4.2, profiling): `p_min`, then twice as many each step.
 
+Where GPUs have parts, steps below one GPU have as many trials of the configuration beside it as
+share the GPU: a part does more while its neighbours rest.
+
 A step ends as soon as enough of it has been seen. All steps have the same trial, so that each but
 the first also shows how long saving, restoring and starting take.
 """
@@ -57,9 +60,12 @@ def _outline(problem: Problem, gpus: tuple[int, ...]) -> Outline:
     """Outline the steps as if each took its whole share of the time."""
     each_s = problem.planned.deadline_s * USED / len(gpus)
     return Outline(
-        brackets=tuple(Bracket(p, int(p == gpus[0]), p * each_s) for p in gpus),
+        brackets=tuple(
+            Bracket(p, _beside(problem, p) * int(p == gpus[0]), p * each_s) for p in gpus
+        ),
         stages=tuple(
-            Stage(step * each_s, (step + 1) * each_s, (Group(p, 1),)) for step, p in enumerate(gpus)
+            Stage(step * each_s, (step + 1) * each_s, (Group(p, _beside(problem, p)),))
+            for step, p in enumerate(gpus)
         ),
         first_round_s=each_s,
     )
@@ -82,9 +88,35 @@ def _plan(
         wanted = Plan(stage=len(gpus) - 1, done=True, note=note)
     else:
         until, ask_at_s = again
-        allocation = Allocation(now.trial, gpus[now.step], now.step, until)
-        wanted = Plan((allocation,), new, stage=now.step, ask_at_s=ask_at_s, note=note)
+        size, step = gpus[now.step], now.step
+        neighbours, more = _neighbours(problem, size, now.trial, view.with_new(new))
+        wanted = Plan(
+            (
+                Allocation(now.trial, size, step, until),
+                *(Allocation(name, size, step) for name in neighbours),
+            ),
+            (*new, *more),
+            stage=step,
+            ask_at_s=ask_at_s,
+            note=note,
+        )
     return wanted, holding(memory, {"version": VERSION, **asdict(now)})
+
+
+def _beside(problem: Problem, size: int) -> int:
+    """Return how many trials of this size share the GPU of the measured one, with it."""
+    return max(1, problem.parts // size)
+
+
+def _neighbours(
+    problem: Problem, size: int, measured: str, view: View
+) -> tuple[list[str], tuple[NewTrial, ...]]:
+    """Return the trials beside the measured one, and those of them that are new."""
+    live = [t.id for t in view.trials.values() if t.status == "live" and t.id != measured]
+    names, first = live[: _beside(problem, size) - 1], highest(view.trials) + 1
+    missing = range(first, first + _beside(problem, size) - 1 - len(names))
+    new = tuple(NewTrial(trial_name(n), problem.space.defaults()) for n in missing)
+    return [*names, *(trial.id for trial in new)], new
 
 
 def _steps(problem: Problem) -> tuple[int, ...] | Impossible:

@@ -8,6 +8,7 @@ from itertools import takewhile
 from operator import ge, gt, le, lt
 from typing import Literal, NamedTuple, Protocol
 
+from seerd.planner.gpu_parts import gpus_of, gpus_text
 from seerd.planner.memory import Memory
 from seerd.planner.profile import LINEAR, Scaling
 from seerd.planner.space import Config, Space
@@ -28,7 +29,7 @@ class Limits:
 
     deadline_s: float  # seconds from the command's start until the best model is in the store
     budget_gpu_s: float
-    max_gpus: int | None = None  # most GPUs at one moment; None: any number
+    max_gpus: int | None = None  # most slots at one moment, see `gpu_parts`; None: any number
     cost_usd: float | None = None  # USD; None: any amount
 
     def gpu_s(self, usd_per_gpu_h: float) -> float:
@@ -78,8 +79,8 @@ class PolicyParams:
     name: str = "seer"  # which policy
     eta: float = 4  # of the trials that are compared 1 in eta goes on
     nu: int = 2  # SEER: from one bracket to the next a trial gets nu times the GPUs
-    p_min: int = 1  # fewest GPUs per trial
-    p_max: int | None = None  # most GPUs per trial; None: any number
+    p_min: int = 1  # fewest slots per trial, see `gpu_parts`
+    p_max: int | None = None  # most slots per trial; None: any number
     t_min_s: float = 60.0  # shortest first round of clock-based policies, seconds
     seed: int = 0  # configurations are drawn from it
     trials: int | None = None  # how many configurations; None: as the paper or the limits say
@@ -105,7 +106,7 @@ class ClusterFacts:
     # "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": whole instances
     # count from running until terminated
     billing: BillingKind
-    gpus_per_instance: int
+    gpus_per_instance: int  # slots, see `gpu_parts`
     max_instances: int | None = None  # None: as many as the limits allow
     minimum_s: float = 60.0  # least time that is billed for an instance (EC2 on-demand pricing)
     usd_per_gpu_h: float = 0.0  # USD for one GPU for an hour; 0: no price
@@ -116,11 +117,16 @@ class ClusterFacts:
     # is longer
     orphan_s: float = 0.0
     hints_move: bool = True  # trials leave an instance that the cloud will probably take back
+    parts: int = 1  # how many trials may share a GPU: it has so many slots
 
     @property
     def per_instance(self) -> bool:
         """Whether whole instances are billed, and not GPUs while trials hold them."""
         return self.billing == "rented"
+
+    def gpus(self, slots: int) -> float:
+        """Return how many GPUs so many slots are: exact, and an integer where they are whole."""
+        return gpus_of(slots, self.parts)
 
     def most_gpus(self, limit: int | None) -> int | None:
         """Return the most GPUs at one moment, within a limit; None: any number."""
@@ -155,6 +161,19 @@ class Problem:
     sharing: Sharing = "fair"  # how they share it
     begins_anew: bool = False  # a trial that is stopped begins anew
     saves: bool = True  # whether anything of a trial is saved
+    parts: int = 1  # how many slots a GPU has, see `gpu_parts`
+
+    def gpus(self, slots: int) -> float:
+        """Return how many GPUs so many slots are, see `gpus_of`."""
+        return gpus_of(slots, self.parts)
+
+    def gpus_text(self, slots: int) -> str:
+        """Write how many GPUs so many slots are: 1/4 GPU, 2 GPUs."""
+        return gpus_text(self.gpus(slots))
+
+    def gpu_min(self, slot_s: float) -> float:
+        """Return the GPU-minutes of so many seconds of slots, as policies count."""
+        return slot_s / self.parts / 60
 
     @property
     def planned(self) -> Limits:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 
 
@@ -13,16 +14,18 @@ from itertools import pairwise
 class Scaling:
     """lambda(p): how many times as fast a trial trains on p GPUs as on one (SEER section 3.1,
     RubberBand section 4.1). Between two points it follows the power law through both; beyond the
-    last one that of the last two, but never above linear, and never falling. Raises `ValueError`
-    for points other than these.
+    last one that of the last two, but never above linear, and never falling. Below the first it is
+    linear, the least that a part of a GPU can do: a plan never counts on more before it was seen.
+    Raises `ValueError` for points other than these.
     """
 
-    # (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0)
-    points: tuple[tuple[int, float], ...]
+    # (GPUs, throughput relative to one GPU), ascending in GPUs; (1, 1.0) is one of them. Below it
+    # are parts of a GPU that others share
+    points: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
-        if not self.points or tuple(self.points[0]) != (1, 1.0):
-            raise ValueError("a scaling begins with 1:1")
+        if (1, 1.0) not in map(tuple, self.points):
+            raise ValueError("a scaling begins with 1:1, or with parts of a GPU")
         for (before, _), (gpus, speed) in pairwise(self.points):
             if gpus <= before:
                 raise ValueError(f"{gpus} GPUs come after {before}: their numbers must grow")
@@ -31,8 +34,10 @@ class Scaling:
                     f"the throughput on {gpus} GPUs must be a positive number, not {speed:g}"
                 )
 
-    def speed(self, gpus: int) -> float:
+    def speed(self, gpus: float) -> float:
         """Return the throughput on `gpus` GPUs, relative to one."""
+        if gpus < self.points[0][0]:
+            return self.points[0][1] * gpus / self.points[0][0]
         for (low, slow), (high, fast) in pairwise(self.points):
             if gpus <= high:
                 return float(slow * (gpus / low) ** (math.log(fast / slow) / math.log(high / low)))
@@ -44,9 +49,20 @@ class Scaling:
             exponent = min(1.0, max(0.0, math.log(speed / slow) / math.log(last / low)))
         return float(speed * (gpus / last) ** exponent)
 
-    def efficiency(self, gpus: int) -> float:
+    def efficiency(self, gpus: float) -> float:
         """Return the throughput per GPU, relative to one."""
         return self.speed(gpus) / gpus
+
+    def in_slots(self, parts: int) -> Scaling:
+        """Return the throughput on 1, 2, ... slots, of which a GPU has `parts`, relative to one."""
+        if parts == 1 and self.points[0][0] == 1:
+            return self
+        measured = {int(gpus * parts) for gpus, _ in self.points if gpus * parts >= 1}
+        below = {1 << power for power in range(parts.bit_length())}  # 1, 2, ..., a whole GPU
+        beyond = {2 * parts} if self.points[-1][0] == 1 and parts > 1 else set()
+        speeds = {some: self.speed(some / parts) for some in sorted(measured | below | beyond)}
+        speeds |= {int(p * parts): speed for p, speed in self.points if p * parts in speeds}
+        return Scaling(tuple((some, speed / speeds[1]) for some, speed in speeds.items()))
 
 
 LINEAR = Scaling(((1, 1.0),))
@@ -74,11 +90,17 @@ def parse_scaling(text: str) -> Scaling:
         return BUNDLED[text.lower()]
     try:
         pairs = [part.split(":") for part in text.split(",")]
-        points = tuple((int(gpus), float(speed)) for gpus, speed in pairs)
-    except ValueError as error:
-        allowed = f"write 1:1,2:1.87,4:3.42, or one of {', '.join(BUNDLED)}"
+        points = tuple((_gpus(gpus), float(speed)) for gpus, speed in pairs)
+    except (ValueError, ZeroDivisionError) as error:
+        allowed = f"write 1:1,2:1.87,4:3.42, with parts 1/2:0.8,1:1, or one of {', '.join(BUNDLED)}"
         raise ValueError(f"{text!r}: {allowed}") from error
     return Scaling(points)
+
+
+def _gpus(text: str) -> float:
+    """Read a number of GPUs, or a part of one: 1/4."""
+    part = Fraction(text)
+    return int(part) if part.denominator == 1 else float(part)
 
 
 Z95 = 1.6448536269514722  # the 95th percentile of the standard normal distribution
@@ -105,6 +127,10 @@ class Latency:
     def quantile(self, z: float) -> float:
         """Return the seconds at `z` standard deviations, for example `Z95`."""
         return self.p50_s * math.exp(self.sigma * z)
+
+    def times(self, factor: float) -> Latency:
+        """Return the time `factor` times as long."""
+        return Latency(self.p50_s * factor, self.p95_s * factor)
 
 
 NONE = Latency(0.0, 0.0)
@@ -147,3 +173,10 @@ class Profile:
     def is_measured(self) -> bool:
         """Whether it is of this script, and no assumption."""
         return self.source != "assumed"
+
+    def in_slots(self, parts: int) -> Profile:
+        """Return the profile with slots for GPUs, of which a GPU has `parts`."""
+        scaling, report = self.job.scaling, self.job.report
+        if parts > 1:
+            report = report.times(1 / scaling.speed(1 / parts))
+        return replace(self, job=replace(self.job, report=report, scaling=scaling.in_slots(parts)))

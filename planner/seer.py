@@ -82,8 +82,12 @@ class Schedule:
         return tuple(accumulate(rounds, initial=self.start))[1:]
 
 
-def bracket_parameters(limits: Limits, params: PolicyParams) -> Schedule | Impossible:
-    """Return K, t1, N and P (Algorithm 2)."""
+def bracket_parameters(
+    limits: Limits, params: PolicyParams, parts: int = 1
+) -> Schedule | Impossible:
+    """Return K, t1, N and P (Algorithm 2). `parts`: how many of the GPUs here are one GPU, for
+    people.
+    """
     least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
     if limits.deadline_s < least_s:
         reason = (
@@ -92,8 +96,8 @@ def bracket_parameters(limits: Limits, params: PolicyParams) -> Schedule | Impos
         )
     elif limits.budget_gpu_s < least_gpu_s:
         reason = (
-            f"one trial of one round needs {least_gpu_s / 60:g} GPU-min (p_min x t_min), "
-            f"and the budget is {limits.budget_gpu_s / 60:g} GPU-min"
+            f"one trial of one round needs {least_gpu_s / parts / 60:g} GPU-min (p_min x t_min), "
+            f"and the budget is {limits.budget_gpu_s / parts / 60:g} GPU-min"
         )
     else:
         return brackets(limits, params, *_rounds(limits, params))

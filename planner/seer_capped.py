@@ -21,37 +21,39 @@ def schedule(problem: Problem) -> Schedule | Impossible:
     """Return the published schedule, its first round lengthened until `max_gpus` is respected."""
     limits, params = problem.planned, problem.params
     if limits.max_gpus is not None and params.p_min > limits.max_gpus:
-        reason = f"a trial needs {params.p_min} GPUs (p_min), and there may be {limits.max_gpus}"
+        least, there = problem.gpus_text(params.p_min), problem.gpus(limits.max_gpus)
+        reason = f"a trial needs {least} (p_min), and there may be {there}"
         return Impossible(reason, params.t_min_s, params.t_min_s * params.p_min)
     bounds = [n for n in (params.p_max, limits.max_gpus) if n is not None]
     params = replace(params, p_max=max(params.p_min, min(bounds)) if bounds else None)
-    made = bracket_parameters(limits, params)
+    made = bracket_parameters(limits, params, problem.parts)
     if isinstance(made, Impossible):
         return made
     if limits.max_gpus is not None and made.peak_gpus > limits.max_gpus:
-        made = _lengthened(limits, params, made, whole=problem.whole)
+        made = _lengthened(problem, params, made)
     adjusted = (*problem.adjusted, *made.adjusted)
     return replace(made, start=Fraction(problem.start_s), adjusted=adjusted)
 
 
-def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: bool) -> Schedule:
+def _lengthened(problem: Problem, params: PolicyParams, made: Schedule) -> Schedule:
     """Find the plan with the most rounds, and then the shortest first round, that fits `max_gpus`:
     for given K a first round of B / (K max_gpus) is long enough. Only what those GPUs can use is
     planned with; if that left one round, what they can use in more. Where whole instances are paid,
     only rounds count that still use most of the budget.
     """
+    limits, parts = problem.planned, problem.parts
     most_gpus = limits.max_gpus or 0
     usable = min(Fraction(limits.budget_gpu_s), most_gpus * Fraction(limits.deadline_s))
     able = replace(limits, budget_gpu_s=float(usable))
     notes = []
     if usable != limits.budget_gpu_s:
-        gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus != 1)}"
+        gpus, most_s = problem.gpus_text(most_gpus), float(usable) / parts
         notes.append(
-            f"{gpus} can use at most {_minutes(float(usable))} of the "
-            f"{_minutes(limits.budget_gpu_s)} GPU-min in {_minutes(limits.deadline_s)} min"
+            f"{gpus} can use at most {_minutes(most_s)} of the "
+            f"{_minutes(limits.budget_gpu_s / parts)} GPU-min in {_minutes(limits.deadline_s)} min"
         )
     shapes = (s for s in _shapes(able, params, made.rounds) if _proper(s, most_gpus))
-    chosen = _worth_most(shapes) if whole else next(shapes, None)
+    chosen = _worth_most(shapes) if problem.whole else next(shapes, None)
     chosen = chosen or _one_round(able, params)
     lasts, instead = _minutes(float(chosen.first_round)), _minutes(float(made.first_round))
     before, after = sum(made.trials), sum(chosen.trials)
@@ -60,7 +62,8 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
     )
     first = "only round" if made.rounds == 1 else f"first of {made.rounds} rounds"
     notes.append(
-        f"the {first} would need {made.peak_gpus} GPUs, and there may be {most_gpus}: "
+        f"the {first} would need {problem.gpus_text(made.peak_gpus)}, and there may be "
+        f"{problem.gpus(most_gpus)}: "
         + (f"it lasts {lasts} instead of {instead} min, in " if lasts != instead else "there are ")
         + f"{chosen.rounds} round{'s' * (chosen.rounds > 1)} with {trials}"
     )

@@ -97,11 +97,11 @@ def windows_of(
     """Divide the time.
 
     look      reports until trials are first compared
-    report_s  seconds of a report on one GPU; None: not known yet, so that there is one rung
+    report_s  seconds of a report on one slot; None: not known yet, so that there is one rung
     longest   reports of the longest training that has ended, or `max_reports`; None: not known
     """
     eta, total_s = problem.params.eta, cluster.end_s - cluster.start_s
-    speed = problem.scaling.speed(min(2, cluster.gpus))
+    speed = problem.scaling.speed(min(2 * problem.parts, cluster.gpus))
     reports = look if report_s is None else total_s / report_s * speed
     if longest is not None:
         reports = min(reports, longest)

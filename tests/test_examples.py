@@ -32,26 +32,41 @@ SMALL = (
     "train.preload=false",
 )
 """Of one trial, for which nothing has to be imported beforehand."""
+MAPPED = """
+import sys
+exec(open("evaluate.py").read())
+print(open("/proc/self/smaps").read(), file=sys.stderr)
+"""
+"""Evaluates, and prints the memory maps while the model is loaded."""
 WORST = {"max": "0.0", "min": "1000.0"}
 """A target that the first checkpoint meets."""
 LIGHT = {
     "digits": "width = 32",
     "fashion": "momentum = 0.9",
+    "lora": "rank = 1",
     "shapes": "width = 4",
     "text": "embedding = 8, layers = 1",
 }
 """Values for the first trial, with which an epoch is as short as can be."""
+COMPILED = {"lora"}  # transformers imports torch's compiler
 NAMES = sorted(spec.parent.name for spec in (ROOT / "examples").glob("*/evaluate.py"))
 
 
 def tuned(name: str, home: Path, *options: str, code: int = 0) -> str:
     """What a run of an example prints."""
-    own = {"SEERD_HOME": str(home), "FASHION_MNIST": str(home), "PYTHONPATH": str(NO_COMPILER)}
-    environment = {**os.environ, **own}
+    environment = {**os.environ, "SEERD_HOME": str(home), **data_in(home)}
+    if name not in COMPILED:
+        environment["PYTHONPATH"] = str(NO_COMPILER)
     folder = ROOT / "examples" / name
     ended = run_command(["run", "spec.toml", *options], folder, environment)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout
+
+
+def data_in(folder: Path) -> dict[str, str]:
+    """Variables that name what examples read, or make, in this folder."""
+    base = {"BASE": str(folder / "base"), "BASE_STEPS": "1", "HF_HUB_OFFLINE": "1"}
+    return {"FASHION_MNIST": str(folder), **base}
 
 
 def few_images(folder: Path) -> None:
@@ -72,16 +87,26 @@ def test_it_trains_and_its_model_is_evaluated(name: str, tmp_path: Path) -> None
     told = json.loads(tuned(name, tmp_path, "--json", *SMALL, *first, *light, *plain))
     assert told["status"] == "target"
     model = Path(told["best"]["checkpoint"]).parent  # as `seerd best --to` copies it
+    how = ["-c", MAPPED] if name == "lora" else ["evaluate.py"]
     evaluated = subprocess.run(
-        [sys.executable, "evaluate.py", str(model)],
+        [sys.executable, *how, str(model)],
         cwd=ROOT / "examples" / name,
-        env={**os.environ, "FASHION_MNIST": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **data_in(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert evaluated.returncode == 0, evaluated.stderr
     assert re.search(r"test [\w ]+ [\d.]+$", evaluated.stdout.strip())
+    if name == "lora":
+        base, checkpoint = tmp_path / "base" / "model.safetensors", model / "checkpoint.pt"
+        assert 10 * checkpoint.stat().st_size < base.stat().st_size
+        _, _, mapped = evaluated.stderr.partition(str(base))
+        size, anonymous = (
+            int(re.findall(rf"{of}: +(\d+)", mapped)[0]) for of in ("Rss", "Anonymous")
+        )
+        assert size > 0.9 * base.stat().st_size / 1024
+        assert anonymous == 0
 
 
 def test_without_its_images_fashion_says_where_they_are_from(tmp_path: Path) -> None:

@@ -67,6 +67,29 @@ def test_who_has_what_and_what_is_free(folder: LeaseFolder) -> None:
     assert told() == "this machine: no run is here\n"
 
 
+def test_parts_of_a_gpu_are_shown_in_its_place_and_counted_as_parts(folder: LeaseFolder) -> None:
+    uses = {name: Use("t1/1", 5.0) for name in ("gpu-0", "gpu-2.1of4", "gpu-2.2of4")}
+    own = folder.register("digits")
+    own.write(RunHere("digits", 1.0, 12, 8, 1, POOL, time.time(), uses, parts=4))
+    held = [
+        folder.lease_part(*part) for part in (("gpu-0", 0, 1), ("gpu-2", 1, 4), ("gpu-2", 2, 4))
+    ]
+    one = json.loads(told("--json"))["machines"][0]
+    assert [(gpu["gpu"], gpu["held"], gpu["trial"]) for gpu in one["gpus"]] == [
+        ("gpu-0", True, "t1"),
+        ("gpu-1", False, None),
+        ("gpu-2.1of4", True, "t1"),
+        ("gpu-2.2of4", True, "t1"),
+    ]
+    counts = [[run[key] for key in ("gpus", "most", "wants", "parts")] for run in one["runs"]]
+    assert json.dumps(counts) == "[[1.5, 3, 2, 4]]"
+    assert told().startswith("this machine: 2 of 3 GPUs or slots are in use\n")
+    for leases in held:
+        assert leases is not None
+        free(leases)
+    own.close()
+
+
 def test_what_a_dead_agent_said_counts_only_for_what_its_trials_still_hold(
     folder: LeaseFolder,
 ) -> None:

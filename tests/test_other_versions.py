@@ -55,9 +55,7 @@ def promotion(patch: pytest.MonkeyPatch) -> Rules:
 
 
 def placement(patch: pytest.MonkeyPatch) -> Rules:
-    patch.setattr(
-        aiming, "place", lambda demands, now, nodes, pack=False: place(demands, {}, nodes)
-    )
+    patch.setattr(aiming, "place", lambda demands, now, nodes, **more: place(demands, {}, nodes))
     return RULES
 
 

@@ -156,6 +156,7 @@ WAITING = (
     "tests/violence/test_violence_local.py",
     "tests/violence/test_violence_sharing.py",
     "tests/test_image_build.py",
+    "tests/test_gpu_bench.py::test_the_parts",
     "tests/agent/test_agent_nodes.py",
     "tests/agent/test_agent_hangs.py",
     "tests/aws/test_ec2_on_rig.py",

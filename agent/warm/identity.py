@@ -11,6 +11,8 @@ import signal
 import sys
 from typing import Any, Sequence
 
+from seerd.agent.warm import gpu_share
+
 MARKER = "SEERD_ATTEMPT"
 PR_SET_PDEATHSIG = 1
 ARGUMENTS, VARIABLES = 4096, 65536
@@ -83,7 +85,7 @@ def take(request: dict[str, Any]) -> None:
 
 
 def wear(argv: Sequence[str], env: dict[str, str]) -> None:
-    """Take these arguments, this environment and new random numbers."""
+    """Take these arguments, this environment with its share of a GPU, and new random numbers."""
     old, new = os.environ.get("PYTHONPATH", ""), env.get("PYTHONPATH", "")
     if new != old:
         entries = [entry for entry in new.split(":") if entry]
@@ -100,3 +102,4 @@ def wear(argv: Sequence[str], env: dict[str, str]) -> None:
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)
         vars(processes)["ORIGINAL_DIR"] = os.getcwd()  # which children learn of
+    gpu_share.hold()

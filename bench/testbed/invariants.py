@@ -68,6 +68,16 @@ def a_trial_that_fits_is_not_split(state: State, active: Active) -> Iterator[str
             yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
 
 
+def parts_of_a_trial_are_on_one_gpu(state: State, active: Active) -> Iterator[str]:
+    """A trial has slots of one GPU, or whole GPUs."""
+    parts = state.facts.parts
+    for trial in _holding(active):
+        for slots in trial.held or ():
+            on = Counter(slot // parts for slot in slots.gpus)
+            if len(on) > 1 and set(on.values()) != {parts}:
+                yield f"{trial.id} has slots {slots.gpus} of {slots.node}, {parts} a GPU"
+
+
 def phases_and_gpus_agree(state: State, active: Active) -> Iterator[str]:
     """A trial holds GPUs exactly while an attempt of it may have processes."""
     for trial in active:
@@ -184,8 +194,9 @@ def what_jobs_hold_is_counted(state: State, active: Active) -> Iterator[str]:
         held[job_of(trial.id)] += sum(len(slots.gpus) for slots in trial.left)
     for name in held.keys() | state.jobs.keys():
         counted = state.jobs[name].gpus if name in state.jobs else 0
-        if counted != held[name]:
-            yield f"trials of {name or 'the run'} hold {held[name]} GPUs, {counted} are counted"
+        gpus = state.facts.gpus(held[name])
+        if counted != gpus:
+            yield f"trials of {name or 'the run'} hold {gpus} GPUs, {counted} are counted"
 
 
 def a_job_that_is_over_is_over_for_all(state: State, active: Active) -> Iterator[str]:
@@ -275,6 +286,7 @@ CHECKS_OF: dict[str, tuple[Check, ...]] = {
     "trials": (
         no_gpu_is_held_twice,
         a_trial_that_fits_is_not_split,
+        parts_of_a_trial_are_on_one_gpu,
         phases_and_gpus_agree,
         the_nodes_of_an_attempt_end_together,
     ),

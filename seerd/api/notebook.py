@@ -19,6 +19,7 @@ from seerd.core.metrics import best_saved, chosen, last_value, metric_name, name
 from seerd.core.results import best_configuration
 from seerd.core.state import State
 from seerd.errors import JournalError, UsageError
+from seerd.planner.gpu_parts import gpus_number
 from seerd.shell.home import RunFolder
 from seerd.telling.diagnosis import diagnose, unsaved
 from seerd.telling.explanation.sentences import ending
@@ -165,13 +166,14 @@ def _table(state: State) -> str:
         values = [
             ranked.metric if name == own else last_value(state, trial, name) for name in metrics
         ]
+        gpus = trial.gpus or trial.had
         chosen_values = [trial.config.get(name) for name in parameters]
         cells = [
             trial.id,
             *("" if value is None else f"{value:.6g}" for value in values),
             "" if (saved := best_saved(state, trial)) is None else f"{saved:.6g}",
             str(trial.reports),
-            str(trial.gpus or trial.had or "-"),
+            gpus_number(state.facts.gpus(gpus)) if gpus else "-",
             outcome_text(state, trial, became[trial.id]),
             *("" if value is None else value_text(value) for value in chosen_values),
         ]

@@ -63,7 +63,7 @@ class Peak:
     """The most that a plan wants at a time."""
 
     instances: int
-    largest: int  # GPUs of its largest trial
+    largest: int  # GPUs of its largest trial, rounded up
 
 
 @dataclass(frozen=True, slots=True)

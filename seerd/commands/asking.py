@@ -36,8 +36,10 @@ from seerd.planner.clouds import assumed
 from seerd.planner.job_parts import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planner.parameter import Config, Value, plain
+from seerd.planner.policy import in_slots
 from seerd.planner.space import NoConfigurationError, Space, why_not
 from seerd.planning.facts import job_facts, planned_job
+from seerd.planning.parts import job_in_slots
 from seerd.runs import reading, runs, wiring
 from seerd.shell import edits
 from seerd.shell.home import RunFolder
@@ -323,7 +325,8 @@ def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[
     for line in doubts(job):
         say(f"{job.id}: {line}")
     cluster, limits = state.facts.cluster, state.facts.problem.limits
-    planned = planned_job(job, limits, cluster, assumed(rented=cluster.per_instance))
+    profile = assumed(rented=cluster.per_instance).in_slots(cluster.parts)
+    planned = planned_job(job_in_slots(job, cluster.parts), limits, cluster, profile)
     never = _never_begins(planned, state)
     why = kind.why_not(job) or (None if never is None else never.reason)
     if why:
@@ -362,23 +365,25 @@ def _remove(folder: RunFolder, job: str) -> None:
 
 def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
     """Return why a job added now could do nothing, or None."""
-    run, own, now = state.facts.problem.limits, job.problem.limits, state.now
-    left_gpu_s = run.budget_gpu_s - state.ledger.spent_gpu_s(now)
-    most = [run.max_gpus, own.max_gpus]
+    run, now = in_slots(state.facts.problem), state.now
+    job = replace(job, problem=in_slots(job.problem))
+    own = job.problem.limits
+    left_slot_s = run.limits.budget_gpu_s - state.ledger.spent_gpu_s(now) * run.parts
+    most = [run.limits.max_gpus, own.max_gpus]
     if not state.facts.cluster.per_instance:  # no more are rented
         present = (
             instance for instance in state.fleet.instances.values() if instance.phase not in GONE
         )
         most.append(sum(instance.gpus for instance in present))
     left = Limits(
-        min(run.deadline_s, own.deadline_s) - now,
-        min(left_gpu_s, own.budget_gpu_s),
+        min(run.limits.deadline_s, own.deadline_s) - now,
+        min(left_slot_s, own.budget_gpu_s),
         min((gpus for gpus in most if gpus is not None), default=None),
     )
     # Its rounds may be as short as what is left of the run, but not as a budget of its own.
-    params = shortened(job.problem.params, replace(left, budget_gpu_s=left_gpu_s))
+    params = shortened(job.problem.params, replace(left, budget_gpu_s=left_slot_s))
     short = replace(job, problem=replace(job.problem, params=params))
-    return never_begins(short, left, state.facts.problem)
+    return never_begins(short, left, run)
 
 
 def stop_job(folder: RunFolder, job: str) -> None:

@@ -6,6 +6,7 @@ and no check prevents another. What is checked where trials would run is the bac
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import shutil
@@ -26,6 +27,7 @@ from seerd.backends.examining import Case, Finding, Level, Notes, Peak
 from seerd.commands.common import tell
 from seerd.commands.options import SpecOptions
 from seerd.errors import CloudError, LimitsError, SeerdError, UsageError
+from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.stages import instances_for
 from seerd.planning import plans
 from seerd.planning.machine import this_machine
@@ -144,9 +146,11 @@ def _peak(
         return None, finding("problem", f"there is no plan: {error}")
     size, stages = made.cluster.gpus_per_instance, made.outline.stages
     instances = max(instances_for(stage.groups, size) for stage in stages)
-    peak = Peak(instances, max(made.outline.allocations))
+    largest = made.cluster.gpus(max(made.outline.allocations))
+    peak = Peak(instances, math.ceil(largest))
     found = (
-        f"at its peak {instances} instances of {size} GPUs; the largest trial takes {peak.largest}"
+        f"at its peak {instances} instances of {made.cluster.gpus(size)} GPUs; the largest trial "
+        f"takes {gpus_number(largest)}"
     )
     level: Level = "warning" if made.warnings else "ok"
     return peak, finding(level, "; ".join([found, *made.warnings]))

@@ -12,6 +12,7 @@ from seerd.backends.base import Quote
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
+from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.model import ClusterFacts
 from seerd.planning.measured import measured
 from seerd.planning.profiles import Target, keep, kept_of, target_of
@@ -53,7 +54,8 @@ def finish(folder: RunFolder, state: State) -> Json:
     """
     target = msgspec.json.decode(folder.target.read_bytes(), type=Target)
     with Journal.open(folder.journal, read_only=True) as journal:
-        times = measured((entry.event, entry.commands) for entry in journal.entries())
+        entries = ((entry.event, entry.decided) for entry in journal.entries())
+        times = measured(entries, state.facts.parts)
         ended = datetime.fromtimestamp(journal.origin + state.now, UTC)
     if not times.report_s:
         failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
@@ -75,12 +77,13 @@ def finish(folder: RunFolder, state: State) -> Json:
     }
 
 
-def _missing(state: State, seen: set[int]) -> Iterator[str]:
+def _missing(state: State, seen: set[float]) -> Iterator[str]:
     """Yield which numbers of GPUs were planned and not measured, and why."""
-    missing = [b.gpus_per_trial for b in state.outline.brackets if b.gpus_per_trial not in seen]
+    planned = [state.facts.gpus(bracket.gpus_per_trial) for bracket in state.outline.brackets]
+    missing = [gpus for gpus in planned if gpus not in seen]
     if not missing:
         return
-    what = f"not measured: {' and '.join(map(str, missing))} GPUs"
+    what = f"not measured: {' and '.join(map(gpus_number, missing))} GPUs"
     if failed := _failed(state):
         trial, logs = failed[0], f"seerd logs {state.facts.run} {failed[0].id}"
         last = f" ({printable(trial.tail[-1])})" if trial.tail else ""

@@ -22,17 +22,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from seerd.backends.base import Machine
+from seerd.backends.base import Machine, Quote
 from seerd.commands.common import tell, writing
 from seerd.commands.options import SimulateOptions
 from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
+from seerd.planner.gpu_parts import gpus_text
 from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
 from seerd.planner.policies import POLICIES
 from seerd.planner.profile import Profile, parse_scaling
 from seerd.planning.facts import budget_of, with_t_min
 from seerd.planning.machine import this_machine
+from seerd.planning.parts import in_slots
 from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
@@ -42,7 +44,7 @@ from seerd.sim.setting import Faults, Outcome, Setting, alone, problem_of, run
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, SpecLimits
 from seerd.telling.tables import study_view
-from seerd.units import count, parse_duration, parse_gpu_time, parse_money
+from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 # Most GPUs per trial in SEER's evaluation (section 6.3), where other policies have no such limit.
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
@@ -123,6 +125,11 @@ def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
             raise UsageError(f"--scaling: {error}") from error
         profile = replace(profile, job=replace(profile.job, scaling=scaling))
     curves, note = curves_of(asked, spec, profile)
+    if spec:
+        offer = Quote(cluster)  # also CPU slots are simulated as if they were GPUs
+        counted = in_slots(of_one(spec), offer, [profile], whole=asked.ideal)
+        spec, cluster, profile = counted.experiment.jobs[0], counted.cluster, counted.profiles[0]
+        curves = replace(curves, gpus=curves.gpus * cluster.parts)
     limits = limits_of(asked, spec.limits if spec else None, cluster)
     names = _policies(asked.policies)
     metric, goal = "metric", None
@@ -136,10 +143,11 @@ def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
             )
         goal = simulated_goal(spec, curves)
         params = tuple(
-            with_t_min(spec, profile, *limits, name=name, ideal=asked.ideal) for name in names
+            with_t_min(spec, profile, *limits, name=name, ideal=asked.ideal, parts=cluster.parts)
+            for name in names
         )
     setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
-    gpus = count(cluster.gpus_per_instance, "GPU")
+    gpus = gpus_text(cluster.gpus(cluster.gpus_per_instance))
     machines = f"instances of {gpus}, billed whole and for {cluster.minimum_s:g}s at least"
     if cluster.instant:
         machines = "ideal: nothing but training takes time, every GPU is paid by itself"
@@ -185,7 +193,8 @@ def limits_of(
         limits = replace(limits, cost_usd=_read("--cost", parse_money, asked.cost))
     deadlines = _list("--deadline", parse_duration, asked.deadline, limits.deadline_s)
     budgets = _list("--budget", parse_gpu_time, asked.budget, budget_of(limits, cluster))
-    most = cluster.most_gpus(asked.max_gpus or limits.max_gpus)
+    asked_most = None if asked.max_gpus is None else asked.max_gpus * cluster.parts
+    most = cluster.most_gpus(asked_most or limits.max_gpus)
     return tuple(
         Limits(deadline_s, budget, most, limits.cost_usd)
         for deadline_s in deadlines

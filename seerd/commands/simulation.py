@@ -14,7 +14,7 @@ from rich.console import Group as Parts
 from rich.console import RenderableType
 from rich.text import Text
 
-from seerd.backends.base import Machine
+from seerd.backends.base import Machine, Quote
 from seerd.commands import simulate
 from seerd.commands.common import tell
 from seerd.commands.options import SimulateOptions, SpecOptions
@@ -24,6 +24,7 @@ from seerd.planner.model import Impossible, Limits, Sharing
 from seerd.planner.profile import Profile
 from seerd.planning.facts import with_t_min
 from seerd.planning.machine import this_machine
+from seerd.planning.parts import in_slots
 from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
@@ -79,21 +80,25 @@ def simulate_specs(
 def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: Machine) -> Setting:
     """Return the setting that all ways have in common. Raises `UsageError`."""
     kind = clusters.simulated(group)
-    cluster = IDEAL if asked.ideal else kind.unasked_quote(machine).facts
+    types = kind.machine_types(machine)
+    offer = Quote(IDEAL if asked.ideal else kind.unasked_quote(machine).facts)
+    profiles = [profile_for(home, job, types) for job in group.jobs]
+    counted = in_slots(group, offer, profiles, whole=asked.ideal)
+    group, cluster, parts = counted.experiment, counted.cluster, counted.cluster.parts
     limits, *others = limits_of(asked, group.limits, cluster)
     if others:
         raise UsageError("jobs that share a run are simulated with one deadline and one budget")
-    types = kind.machine_types(machine)
 
-    def job_setting(job: Spec) -> JobSetting:
-        profile, own = profile_for(home, job, types), job.limits
-        curves, _ = curves_of(replace(asked, curves=job.curves or asked.curves), job, profile)
+    def job_setting(job: Spec, in_gpus: Profile, profile: Profile) -> JobSetting:
+        own = job.limits
+        curves, _ = curves_of(replace(asked, curves=job.curves or asked.curves), job, in_gpus)
+        curves = replace(curves, gpus=curves.gpus * parts)
         return JobSetting(
             curves,
             profile,
             simulated_goal(job, curves),
             id=job.id,
-            params=with_t_min(job, profile, limits, ideal=asked.ideal),
+            params=with_t_min(job, profile, limits, ideal=asked.ideal, parts=parts),
             limits=Limits(
                 min(own.deadline_s or math.inf, limits.deadline_s),
                 min(own.budget_gpu_s or math.inf, limits.budget_gpu_s),
@@ -102,7 +107,8 @@ def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: M
             weight=job.weight,
         )
 
-    return Setting(tuple(map(job_setting, group.jobs)), limits, cluster, sharing=group.sharing)
+    jobs = tuple(map(job_setting, group.jobs, profiles, counted.profiles))
+    return Setting(jobs, limits, cluster, sharing=group.sharing)
 
 
 def simulated(way: Way, seed: int) -> tuple[Outcomes, bool]:

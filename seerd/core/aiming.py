@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
-from seerd.core.placement import Assignment, Demand, PackingNode, first_waiting, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import Assignment, first_waiting, place
 from seerd.core.state import Instance, State, Trial
 from seerd.core.wanted import Agenda, Aims
 from seerd.planner.model import ClusterFacts, Group
@@ -27,7 +28,13 @@ def aim_all(state: State) -> None:
         where = trial.target or trial.held
         if not trial.out and where and all(slots.node in ready for slots in where):
             present[trial.id] = where
-    placed = place(demands, present, nodes, pack=state.facts.cluster.per_instance)
+    placed = place(
+        demands,
+        present,
+        nodes,
+        pack=state.facts.cluster.per_instance,
+        parts=state.facts.parts,
+    )
     state.aims.waiting = {d.trial: d.gpus for d in demands if d.trial not in placed}
     for node in nodes:
         state.fleet.instances[node.id].claims.clear()
@@ -137,7 +144,11 @@ def fill(state: State) -> None:
         if not first or any(len(target) > 1 for target in present.values()):
             continue
         demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in claimants), *first]
-        placed = place(demands, present, [PackingNode(name, instance.usable)])
+        nodes = [PackingNode(name, instance.usable)]
+        placed = place(demands, present, nodes, parts=state.facts.parts)
+        if any(placed.get(trial) != target for trial, target in present.items()):
+            state.agenda.replace = True  # one needs a whole GPU that others have parts of
+            return
         for trial in sorted(placed.keys() & {demand.trial for demand in first}):
             del state.aims.waiting[trial]
             _aim(state, state.trials[trial], placed[trial])

@@ -47,6 +47,8 @@ def node_started(state: State, trial: Trial, event: TrialStarted) -> None:
         trial.pid, trial.began_s = event.pid, at
         if trial.phase is TrialPhase.STARTING:
             trial.go(TrialPhase.RUNNING)
+            if trial.held != trial.target:  # it may be one that grows on its GPU
+                state.touch(trial.id)
 
 
 def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
@@ -139,7 +141,7 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
     instance = state.fleet.instances[node]
     for slots in trial.held or ():
         for gpu in slots.gpus if slots.node == node else ():
-            state.jobs[job_of(trial.id)].hold(-1, at)
+            state.jobs[job_of(trial.id)].hold(-state.facts.gpus(1), at)
             del instance.busy[gpu]
             claimant = instance.claims.get(gpu)
             if claimant is not None:

@@ -28,8 +28,8 @@ from seerd.core.verdicts import (
     Promised,
     Releasing,
 )
+from seerd.planner.gpu_parts import fitting
 from seerd.planner.trial_ids import job_of
-from seerd.units import count
 
 Ending = tuple[Status, CloseCause]
 
@@ -249,26 +249,32 @@ def _wrong_trials(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_size(state: State, put: Put) -> Iterator[str]:
-    """Find impossible numbers; a trial that is larger than an instance takes whole ones."""
-    size = state.facts.cluster.gpus_per_instance
+    """Find impossible numbers; a trial that is larger than an instance takes whole ones, one that
+    is larger than a GPU whole GPUs.
+    """
+    problem, size = state.facts.problem, state.facts.cluster.gpus_per_instance
+    gpus = problem.gpus_text(put.gpus)
     if put.gpus < 1:
-        yield f"it gives {put.trial} {count(put.gpus, 'GPU')}"
+        yield f"it gives {put.trial} {gpus}"
     elif put.gpus > size and put.gpus % size:
-        whole = f"a trial that is larger than an instance takes whole ones of {size}"
-        yield f"it gives {put.trial} {put.gpus} GPUs, and {whole}"
+        whole = f"takes whole ones of {problem.gpus(size)}"
+        yield f"it gives {put.trial} {gpus}, and a trial that is larger than an instance {whole}"
+    elif put.gpus != fitting(put.gpus, problem.parts):
+        yield f"it gives {put.trial} {gpus}, and there are halves, quarters ... and whole GPUs"
     if put.until is not None and put.until < 1:
         yield f"it wants to be asked when {put.trial} has made {put.until} reports"
 
 
 def _too_many(state: State, change: PlanChange, together: int) -> Iterator[str]:
-    most = state.facts.problem.limits.max_gpus
+    problem, most = state.facts.problem, state.facts.problem.limits.max_gpus
     if most is None:
         return
     largest = max((put for put in change.put), key=lambda put: put.gpus, default=None)
+    bound = f"and there may be {problem.gpus(most)}"
     if largest is not None and largest.gpus > most:
-        yield f"it gives {largest.trial} {largest.gpus} GPUs, and there may be {most}"
+        yield f"it gives {largest.trial} {problem.gpus_text(largest.gpus)}, {bound}"
     if together > most:
-        yield f"it gives its trials {together} GPUs together, and there may be {most}"
+        yield f"it gives its trials {problem.gpus_text(together)} together, {bound}"
 
 
 def _wrong_time(state: State, change: PlanChange) -> Iterator[str]:

@@ -140,12 +140,26 @@ def _(command: commands.StartTrial, state: State) -> None:
     trial.held, trial.had = held, sum(len(slots.gpus) for slots in held)
     trial.start_command, trial.stopped = command.id, None
     state.fleet.holding += 1
-    job.hold(trial.had, state.now)
+    job.hold(state.facts.gpus(trial.had), state.now)
     for slots in held:
         state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
     for slots in held if not state.facts.cluster.per_instance else ():
         key = trial.key_on(slots.node)
-        state.ledger.start(Charge(key, slots.node, len(slots.gpus), state.now))
+        gpus = state.facts.gpus(len(slots.gpus))
+        state.ledger.start(Charge(key, slots.node, gpus, state.now))
+
+
+@_enact.register
+def _(verdict: verdicts.Grown, state: State) -> None:
+    trial, now = state.trials[verdict.trial], state.now
+    assert trial.held is not None
+    node, more = trial.held[0].node, len(verdict.gpus) - trial.had
+    trial.held, trial.had = (Slots(node, verdict.gpus),), len(verdict.gpus)
+    state.jobs[job_of(trial.id)].hold(state.facts.gpus(more), now)
+    state.fleet.instances[node].busy.update(dict.fromkeys(verdict.gpus, trial.id))
+    if not state.facts.cluster.per_instance:
+        state.ledger.end(trial.key, now, now)
+        state.ledger.start(Charge(trial.key, node, state.facts.gpus(trial.had), now))
 
 
 @_enact.register

@@ -83,6 +83,15 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     # agents report attempts that are to save checkpoints; False: recorded before they did
     promises: bool = False
 
+    @property
+    def parts(self) -> int:
+        """How many slots a GPU has: all counts of GPUs are of slots, what is paid is of GPUs."""
+        return self.cluster.parts
+
+    def gpus(self, slots: int) -> float:
+        """Return how many GPUs so many slots are: exact, and an integer where they are whole."""
+        return self.cluster.gpus(slots)
+
     def goal_of(self, trial: str) -> Objective:
         """Return what a trial is compared by."""
         return self if not self.jobs else self.job(job_of(trial))

@@ -109,7 +109,8 @@ def again_is_useless(state: State, trial: Trial) -> bool:
         return not any(other.history or other.held for other in own)
     if trial.history:
         return False
-    return memory_lacked(trial.tail) == "alone" or any(_came_again(other, trial) for other in own)
+    lacks = memory_lacked(trial.tail) in ("alone", "share")
+    return lacks or any(_came_again(other, trial) for other in own)
 
 
 def _came_again(other: Trial, trial: Trial) -> bool:

@@ -70,7 +70,8 @@ def add_lost(
         over = InstancePhase.TERMINATED
         state.fleet.instances[name] = Instance(name, gpus, phase=over, ended_at=until_s)
         if since_s is not None:
-            state.ledger.start(Charge(name, name, gpus, since_s, minimum_s=minimum_s))
+            paid = state.facts.gpus(gpus)
+            state.ledger.start(Charge(name, name, paid, since_s, minimum_s=minimum_s))
             state.ledger.end(name, until_s or state.now, state.now)
     _charge_lost(state, *lost)
 
@@ -84,7 +85,7 @@ def _charge_lost(state: State, since_s: float, until_s: float) -> None:
     machines = None if cluster.max_instances is None else cluster.max_instances * size
     bounds = (bound for bound in (most, machines) if bound is not None)
     wanted = Counter(allocation.gpus for allocation in state.plan.wanted.values())
-    gpus = min(bounds, default=instances_needed(wanted, cluster) * size)
+    gpus = cluster.gpus(min(bounds, default=instances_needed(wanted, cluster) * size))
     for job in state.jobs.values():
         job.gpu_s += max(0, gpus - job.gpus) * max(0.0, until_s - since_s)
     rest_gpu_s = gpus * (until_s - since_s) - state.ledger.between_gpu_s(since_s, until_s)

@@ -125,7 +125,20 @@ def shared(event: events.InstanceShared, state: State) -> None:
     if instance.usable != before:
         state.agenda.replace = state.agenda.refit = True
     if is_first:  # later ones come and go with others' trials
-        state.result.note("shared", instance.id, instance.usable, instance.gpus, event.why)
+        usable, gpus = map(state.facts.gpus, (instance.usable, instance.gpus))
+        state.result.note("shared", instance.id, usable, gpus, event.why)
+
+
+def computed(event: events.InstanceComputed, state: State) -> None:
+    """Record the utilisation of an instance's GPUs; what was reported before held until now."""
+    instance, parts = state.fleet.instances[event.instance], state.facts.parts
+    lasted_s = max(0.0, event.happened - instance.computed_s)
+    for gpu in {slot // parts for slot in instance.busy}:
+        share = instance.computed[gpu] if gpu < len(instance.computed) else None
+        if share is not None:
+            instance.known_gpu_s += lasted_s
+            instance.busy_gpu_s += lasted_s * share
+    instance.computed, instance.computed_s = event.shares, event.happened
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:
@@ -197,7 +210,8 @@ def launch(command: commands.Launch, state: State) -> None:
         _charge(state, command.id, command.gpus, state.now)
 
 
-def _charge(state: State, instance: str, gpus: int, since_s: float) -> None:
+def _charge(state: State, instance: str, slots: int, since_s: float) -> None:
+    gpus = state.facts.gpus(slots)
     minimum_s = state.facts.cluster.minimum_s
     state.ledger.start(Charge(instance, instance, gpus, since_s, minimum_s=minimum_s))
 

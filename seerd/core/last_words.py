@@ -12,6 +12,7 @@ from seerd.core.events import Obstacle
 
 PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")  # torch's prefix of a rank's traceback
 FRAME = re.compile(r'^\s+(?:\| +)*File ".*", line ([0-9]+(?:, in .*)?)')
+BY_MPS = "seerd: MPS ended it"  # by the agent: another trial on that GPU had failed
 OURS = "seerd: "  # beginning of a line that seerd itself has added to a script's
 CERTAIN = re.compile(
     r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b"
@@ -27,6 +28,12 @@ OUT_OF_MEMORY = re.compile(
 """Errors of a GPU without enough memory."""
 NEIGHBOUR = re.compile(r"\bProcess [0-9]+ has [0-9.]+ \w+ memory in use")
 """How torch names each other process with memory on that GPU."""
+ALLOWED = re.compile(r"([0-9.]+ \w+) allowed; ")  # a process that is held to a share
+ASKED = re.compile(r"Tried to allocate ([0-9.]+ \w+)")
+FREE = re.compile(r"(?:of which|already allocated;) ([0-9.]+ \w+) (?:is )?free")
+HAS = re.compile(r"([0-9.]+ \w+) (?:is allocated by PyTorch|already allocated)")
+"""Where torch's message of a lack of memory has these sizes."""
+SIZES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 AMONG_RANKS = re.compile(r"torch\.distributed|gloo|NCCL|TCPStore|c10d|ProcessGroup", re.IGNORECASE)
 PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
 """Connections between processes of one attempt: they break since one of these has ended."""
@@ -35,6 +42,7 @@ OBSTACLES: dict[Obstacle, str] = {
     r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network"
     r"|failed to bind to (?:address|port)|another process is utilizing it",
     "device": r"devices?(?:\(s\))? (?:is/are|are|is)(?: currently)? (?:busy|in use by)"
+    r"|\bMPS (?:client|server|control daemon)\b|cudaErrorMps"
     r"|device or resource busy|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU)\b.* already in use",
     "lock": r"database (?:\w+ )?is locked|unable to lock file|conflicting lock is held"
     r"|(?:can|could) ?not (?:acquire|obtain|get|set) (?:\w+ ){0,2}lock\b|LockError\b|LockTimeout"
@@ -76,18 +84,30 @@ def is_certain(tail: Sequence[str]) -> bool:
     return CERTAIN.search(error_line(tail)) is not None
 
 
-def memory_lacked(tail: Sequence[str]) -> Literal["alone", "beside"] | None:
+def memory_lacked(tail: Sequence[str]) -> Literal["alone", "beside", "share"] | None:
     """Return whether the GPU had too little memory: beside other processes on it, or, as far as is
-    known, with nobody else there.
+    known, with nobody else there; "share": it had enough, and the trial's part of it is too small.
     """
     line = error_line(tail)
     if OUT_OF_MEMORY.search(line) is None:
         return None
+    asked, free, has = (_bytes(pattern, line) for pattern in (ASKED, FREE, HAS))
+    if ALLOWED.search(line) and (asked <= free or has + asked > _bytes(ALLOWED, line)):
+        return "share"
     return "alone" if NEIGHBOUR.search(line) is None else "beside"
+
+
+def _bytes(pattern: re.Pattern[str], line: str) -> float:
+    """Return a size that torch has written; 0 if it is not there."""
+    size = pattern.search(line)
+    number, _, unit = ("" if size is None else size[1]).partition(" ")
+    return float(number) * SIZES[unit] if unit in SIZES else 0.0
 
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:
     """Return what was in the way of a crashed script; None: its configuration may be at fault."""
+    if any(line.startswith(BY_MPS) for line in tail):
+        return "device"
     line = error_line(tail)
     matches = ((why, re.search(pattern, line, re.IGNORECASE)) for why, pattern in OBSTACLES.items())
     why = next((why for why, match in matches if match), None)

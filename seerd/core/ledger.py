@@ -26,7 +26,7 @@ class Charge:
 
     what: str  # what the charge is for, its key in the ledger
     instance: str  # instance of the GPUs
-    gpus: int
+    gpus: float  # how many; a part of a GPU is a fraction
     since_s: float  # when it began
     until_s: float | None = None  # when it ended; None: it goes on
     minimum_s: float = 0.0  # seconds that are billed at least
@@ -49,7 +49,7 @@ class Ledger:
     open: dict[str, Charge] = field(default_factory=dict)  # what is charged -> its open charge
     least_s: float = -math.inf  # no charge ends before this, in seconds since the run began
     _closed_gpu_s: float = 0.0
-    _open_gpus: int = 0
+    _open_gpus: float = 0
     _open_gpu_since: float = 0.0
     _grown_by: float = -math.inf
 

@@ -108,9 +108,9 @@ def time_left(state: State, first_s: float = 0.0) -> bool:
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Return whether the budget allows a trial `gpus` more GPUs until they can be given back."""
+    """Return whether the budget allows a trial `gpus` more slots until they can be given back."""
     wait_s = release_s(state)
-    more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
+    more = state.facts.gpus(gpus) * wait_s if not state.facts.cluster.per_instance else 0.0
     return state.ledger.within(budget_gpu_s(state) - more, state.now + wait_s)
 
 
@@ -123,7 +123,7 @@ def affordable_launch(state: State, gpus: int) -> bool:
         return True
     by_s = max(state.now + release_s(state), alone_until(state) + terminate_s(state))
     least_s = max(cluster.minimum_s, cluster.boot_s + release_s(state), by_s - state.now)
-    return state.ledger.within(budget_gpu_s(state) - gpus * least_s, by_s)
+    return state.ledger.within(budget_gpu_s(state) - state.facts.gpus(gpus) * least_s, by_s)
 
 
 def alone_until(state: State) -> float:
@@ -226,7 +226,7 @@ def job_grace_left_s(state: State, name: str) -> float:
 
 
 def affordable_for_job(state: State, name: str, gpus: int) -> bool:
-    """Return whether a job's own limits allow `gpus` more GPUs, long enough to do something."""
+    """Return whether a job's own limits allow `gpus` more slots, long enough to do something."""
     job = _planned(state, name)
     if job is None:
         return True
@@ -236,7 +236,7 @@ def affordable_for_job(state: State, name: str, gpus: int) -> bool:
     if own.budget_gpu_s < state.facts.problem.limits.budget_gpu_s:
         used = state.jobs[name]
         left_gpu_s = own.budget_gpu_s - used.spent_gpu_s(state.now)
-        if left_gpu_s < (used.gpus + gpus) * least_s(state):
+        if left_gpu_s < (used.gpus + state.facts.gpus(gpus)) * least_s(state):
             return False
     return by_s - state.now > least_s(state)
 

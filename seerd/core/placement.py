@@ -1,28 +1,30 @@
-"""Placing trials on the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4,
-Algorithm 3).
+"""Placing trials on the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4).
 
 A trial that fits an instance is never split; a larger one takes whole instances of one size. A
 trial whose number of GPUs is unchanged keeps exactly its GPUs, unless a more valuable or larger
-trial, or packing, needs them.
+trial, or packing, needs them. Which instances these are is `packing`'s.
 
-`choose` is bin packing that remembers where trials are. Its aims, the most important first: place
-the most valuable trials; if asked, use the fewest instances; move the fewest trials; put the fewest
-resized trials away from their files. Trials that can stay do so, the others are placed largest
-first where the least room is left over, and smaller trials are displaced where nothing else helps.
-If sizes divide each other, as 1, 2, 4 and 8 do, this finds room whenever there is any, with the
-fewest moves (`bench/packing.py`).
+Where a GPU has parts, all counts are of slots: slot 5 of an instance is part 1 of its GPU 1 if a
+GPU has four. The slots of a trial are on one GPU, or are whole GPUs; one that grows on its GPU
+keeps the slots that it has.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
-from itertools import accumulate, chain
 
-from seerd.planner.model import Group
-from seerd.planner.stages import instances_for
+from seerd.core.packing import (
+    GPU,
+    Before,
+    Demand,
+    Home,
+    PackingNode,
+    choose,
+    gpu_nodes,
+    instance_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Slots:
     """Some GPUs of one instance."""
 
     node: str  # id of the instance
-    gpus: tuple[int, ...]  # indices of the GPUs
+    gpus: tuple[int, ...]  # indices of the GPUs, or slots
 
 
 Assignment = tuple[Slots, ...]
@@ -43,6 +45,7 @@ def place(
     nodes: Sequence[PackingNode],
     *,
     pack: bool = False,
+    parts: int = 1,
 ) -> dict[str, Assignment]:
     """Place the demands, given where trials are now; return the GPUs of those that fit.
 
@@ -50,11 +53,44 @@ def place(
     current  trial -> the GPUs that it has
     nodes    instances that can take trials
     pack     True: use as few instances as possible, so that the others can be given back
+    parts    how many slots a GPU has
 
     If not all fit, the most valuable are placed, and behind them those that still find room. Moves
     are the fewest, or nearly so if sizes do not divide each other. Placing again from the result
     changes nothing.
     """
+    if parts == 1:
+        return _placed(demands, current, nodes, pack=pack)
+    on_gpus = {trial: _on_gpus(old, parts) for trial, old in current.items()}
+    placed = _placed(demands, on_gpus, gpu_nodes(nodes, parts), pack=pack)
+    return {trial: _on_instances(new, parts) for trial, new in placed.items()}
+
+
+def _on_gpus(assignment: Assignment, parts: int) -> Assignment:
+    """Return slots of instances as slots of their GPUs."""
+    made: dict[str, list[int]] = {}
+    for slots in assignment:
+        for slot in slots.gpus:
+            made.setdefault(f"{slots.node}{GPU}{slot // parts:04}", []).append(slot % parts)
+    return tuple(Slots(node, tuple(made[node])) for node in sorted(made))
+
+
+def _on_instances(assignment: Assignment, parts: int) -> Assignment:
+    """Return slots of GPUs as slots of their instances."""
+    made: dict[str, list[int]] = {}
+    for slots in assignment:
+        first = int(slots.node.partition(GPU)[2]) * parts
+        made.setdefault(instance_of(slots.node), []).extend(first + slot for slot in slots.gpus)
+    return tuple(Slots(node, tuple(some)) for node, some in made.items())
+
+
+def _placed(
+    demands: Sequence[Demand],
+    current: Mapping[str, Assignment],
+    nodes: Sequence[PackingNode],
+    *,
+    pack: bool,
+) -> dict[str, Assignment]:
     sizes = {node.id: node.gpus for node in nodes}
     stay = _unchanged(demands, current, sizes)
     near = {
@@ -65,8 +101,9 @@ def place(
     before = Before({trial: tuple(s.node for s in a) for trial, a in stay.items()}, near)
     homes = choose(demands, before, sorted(nodes, key=lambda node: node.id), pack=pack)
     kept = {trial: a for trial, a in stay.items() if homes.get(trial) == before.stay[trial]}
-    others = (d for d in demands if d.trial in homes and d.trial not in kept)
-    return kept | _new_slots(others, homes, kept, sizes)
+    others = [d for d in demands if d.trial in homes and d.trial not in kept]
+    held = {trial: current[trial] for trial in near} if nodes and nodes[0].parts else {}
+    return kept | _new_slots(others, homes, kept, sizes, held)
 
 
 def _unchanged(
@@ -93,27 +130,59 @@ def _proper(gpus: int, old: Assignment, sizes: Mapping[str, int], largest: int) 
     if gpus <= largest:
         return len(old) == 1
     whole = all(len(slots.gpus) == sizes[slots.node] for slots in old)
-    return whole and len({sizes[slots.node] for slots in old}) == 1
+    on = {instance_of(slots.node) for slots in old}
+    few = len(on) == 1 or len(old) == sum(instance_of(node) in on for node in sizes)
+    return whole and few and len({sizes[slots.node] for slots in old}) == 1
 
 
 def _new_slots(
-    demands: Iterable[Demand],
+    demands: Sequence[Demand],
     homes: Mapping[str, Home],
     kept: Mapping[str, Assignment],
     sizes: Mapping[str, int],
+    held: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """Choose GPUs beside those that are kept, largest trial first."""
+    """Choose GPUs beside those that are kept, largest trial first. `held`: the slots of resized
+    trials, which those that stay on their GPU keep.
+    """
     free = {node: set(range(gpus)) for node, gpus in sizes.items()}
     for assignment in kept.values():
         for slots in assignment:
             free[slots.node] -= set(slots.gpus)
+    own = _kept_slots(demands, homes, held, free)
+    taken = {(slots.node, gpu) for slots in own.values() for gpu in slots.gpus}
     placed: dict[str, Assignment] = {}
-    for demand in sorted(demands, key=lambda d: (-d.gpus, d.trial)):
+    for demand in sorted(demands, key=lambda d: (d.trial not in own, -d.gpus, d.trial)):
         for node in homes[demand.trial]:
-            gpus = _neighbours(free[node], min(demand.gpus, sizes[node]))
+            count = min(demand.gpus, sizes[node])
+            if demand.trial in own:
+                others = (gpu for gpu in sorted(free[node]) if (node, gpu) not in taken)
+                gpus = tuple(sorted([*own[demand.trial].gpus, *others][:count]))
+            else:
+                gpus = _neighbours(free[node], count)
             free[node] -= set(gpus)
             placed[demand.trial] = (*placed.get(demand.trial, ()), Slots(node, gpus))
     return placed
+
+
+def _kept_slots(
+    demands: Sequence[Demand],
+    homes: Mapping[str, Home],
+    held: Mapping[str, Assignment],
+    free: Mapping[str, set[int]],
+) -> dict[str, Slots]:
+    """Return the slots that resized trials keep, since they stay on their GPU."""
+    own: dict[str, Slots] = {}
+    claimed: set[tuple[str, int]] = set()
+    for demand in demands:
+        old = held.get(demand.trial, ())
+        if len(old) != 1 or homes[demand.trial] != (old[0].node,):
+            continue
+        node, gpus = old[0].node, old[0].gpus[: demand.gpus]
+        if free[node].issuperset(gpus) and claimed.isdisjoint((node, gpu) for gpu in gpus):
+            own[demand.trial] = Slots(node, gpus)
+            claimed.update((node, gpu) for gpu in gpus)
+    return own
 
 
 def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
@@ -137,243 +206,3 @@ def first_waiting(waiting: Mapping[str, int], gpus: int) -> list[Demand]:
             taken[size] += 1
             first.append(Demand(trial, size))
     return first
-
-
-CANDIDATES = 32  # how many instances on which room could be made are compared
-
-
-Home = tuple[str, ...]  # where a trial is: one instance, or several whole ones
-
-Cost = tuple[int, int, int]
-"""Instances used (0 if that does not count), trials moved, resized trials away from their files."""
-
-
-@dataclass(frozen=True, slots=True)
-class PackingNode:
-    """An instance that can take trials."""
-
-    id: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A trial to be placed."""
-
-    trial: str
-    gpus: int  # how many GPUs it should have, at least one
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """Where trials are now."""
-
-    stay: Mapping[str, Home]  # trial -> home, for those that can be left as they are
-    near: Mapping[str, str]  # trial -> instance with its files, for resized ones
-
-    def cost(self, homes: Mapping[str, Home], *, pack: bool) -> Cost:
-        """Return what these homes cost. Instances count only if `pack` is set."""
-        used = len({node for home in homes.values() for node in home}) if pack else 0
-        moved = sum(self.stay.get(trial, home) != home for trial, home in homes.items())
-        away = sum(self.near.get(trial, home[0]) not in home for trial, home in homes.items())
-        return used, moved, away
-
-
-def choose(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool
-) -> dict[str, Home]:
-    """Find instances for as many trials as fit, the most valuable first; `pack`: few instances."""
-    chosen, placed = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
-    largest = max((node.gpus for node in nodes), default=1)
-    least = -(-sum(demand.gpus for demand in chosen) // largest), 0, 0  # full, and no moves
-    if not pack or before.cost(placed, pack=True) <= least:
-        return placed
-    packed = _squeezed(chosen, before, nodes) or placed
-    return min(placed, packed, key=lambda homes: before.cost(homes, pack=True))
-
-
-Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]  # homes for all of them, or None
-
-
-def _most_valuable(
-    demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
-) -> tuple[list[Demand], dict[str, Home]]:
-    """Return the trials that are placed, and homes: the first that fit, then others."""
-    largest = max((node.gpus for node in nodes), default=0)
-    capacity = sum(node.gpus for node in nodes)
-    chosen: list[Demand] = []
-    homes: dict[str, Home] = {}
-    rest = list(demands)
-    while rest:
-        count, fitting = _longest(rest, chosen, capacity - sum(d.gpus for d in chosen), fit)
-        homes = fitting or homes
-        chosen += rest[:count]
-        failed = rest[count].gpus if count < len(rest) else 0
-        # If no instance has room for this trial, none has for a larger one. A trial that spans
-        # instances may still find whole ones of another size.
-        rest = [d for d in rest[count + 1 :] if d.gpus != failed and not failed < d.gpus <= largest]
-    return chosen, homes
-
-
-def _longest(
-    rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
-) -> tuple[int, dict[str, Home] | None]:
-    """Return how many of the first of `rest` fit in `room` GPUs beside `chosen`, and homes."""
-    high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
-    low, middle, homes = 0, high, None
-    while low < high:
-        fitting = fit([*chosen, *rest[:middle]])
-        low, high, homes = (low, middle - 1, homes) if fitting is None else (middle, high, fitting)
-        middle = (low + high + 1) // 2
-    return low, homes
-
-
-def _greedy(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
-) -> dict[str, Home] | None:
-    """Return the better of two tries: resized trials near their files, or where it is tightest."""
-    best = _best_fit(demands, before, nodes, near_first=True)
-    if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
-        return best
-    other = _best_fit(demands, before, nodes, near_first=False)
-    results = [homes for homes in (best, other) if homes is not None]
-    return min(results, key=lambda homes: before.cost(homes, pack=False), default=None)
-
-
-def _best_fit(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, near_first: bool
-) -> dict[str, Home] | None:
-    rooms = _Rooms(nodes)
-    waiting: list[Demand] = []
-    for demand in demands:
-        home = before.stay.get(demand.trial)
-        if home is not None and all(node in rooms.free for node in home):
-            rooms.put(demand, home)
-        else:
-            waiting.append(demand)
-    waiting.sort(key=_largest_first, reverse=True)
-    while waiting:
-        demand = waiting.pop()
-        home = _find_home(demand, before.near.get(demand.trial), rooms, near_first=near_first)
-        if home is None:
-            return None
-        displaced = rooms.make_room(demand, home)
-        rooms.put(demand, home)
-        if displaced:
-            waiting = sorted([*waiting, *displaced], key=_largest_first, reverse=True)
-    return rooms.homes
-
-
-def _largest_first(demand: Demand) -> tuple[int, str]:
-    return -demand.gpus, demand.trial
-
-
-def _find_home(demand: Demand, near: str | None, rooms: _Rooms, *, near_first: bool) -> Home | None:
-    if demand.gpus > rooms.largest:
-        return rooms.emptiest(demand.gpus)
-    if near_first and near is not None and rooms.free.get(near, 0) >= demand.gpus:
-        return (near,)
-    return rooms.tightest(demand.gpus, near) or rooms.cheapest(demand.gpus)
-
-
-class _Rooms:
-    """Free GPUs by instance, instances by free GPUs, and which trials are where."""
-
-    def __init__(self, nodes: Sequence[PackingNode]) -> None:
-        self.largest = max((node.gpus for node in nodes), default=0)
-        self.free = {node.id: node.gpus for node in nodes}
-        self.homes: dict[str, Home] = {}
-        self._size = dict(self.free)
-        self._by_free: dict[int, dict[str, None]] = {}
-        for node in nodes:
-            self._by_free.setdefault(node.gpus, {})[node.id] = None
-        self._inside: dict[str, list[Demand]] = {node.id: [] for node in nodes}
-
-    def put(self, demand: Demand, home: Home) -> None:
-        self.homes[demand.trial] = home
-        for node in home:
-            self._inside[node].append(demand)
-            self._change(node, -min(demand.gpus, self._size[node]))
-
-    def tightest(self, gpus: int, near: str | None) -> Home | None:
-        """Return the instance with the least room that is enough, if possible `near`."""
-        for free in sorted(self._by_free):
-            if free >= gpus and self._by_free[free]:
-                return (near,) if near in self._by_free[free] else (min(self._by_free[free]),)
-        return None
-
-    def cheapest(self, gpus: int) -> Home | None:
-        """Return the instance where the fewest and smallest trials must leave for `gpus` GPUs."""
-        costs: list[tuple[int, int, str]] = []
-        by_room = (sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True))
-        for node in chain.from_iterable(by_room):
-            leaving = _leaving(self._inside[node], gpus - self.free[node], gpus)
-            if leaving is not None:
-                costs.append((len(leaving), sum(d.gpus for d in leaving), node))
-            if len(costs) == CANDIDATES:
-                break
-        return (min(costs)[2],) if costs else None
-
-    def emptiest(self, gpus: int) -> Home | None:
-        """Return whole instances of one size with `gpus` GPUs where the fewest must leave."""
-
-        def leaving(node: str) -> tuple[int, int, str]:
-            return len(self._inside[node]), self._size[node] - self.free[node], node
-
-        for size in sorted(set(self._size.values()), reverse=True):
-            empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
-            if gpus % size:
-                continue
-            if len(empty) * size < gpus:
-                same = [node for node in self._inside if self._size[node] == size]
-                empty = [
-                    node for node in same if all(d.gpus <= self.largest for d in self._inside[node])
-                ]
-            if len(empty) * size >= gpus:
-                return tuple(sorted(nsmallest(gpus // size, empty, key=leaving)))
-        return None
-
-    def make_room(self, demand: Demand, home: Home) -> list[Demand]:
-        """Take out the trials that the demand displaces, and return them."""
-        displaced: list[Demand] = []
-        for node in home:
-            need = min(demand.gpus, self._size[node]) - self.free[node]
-            for leaving in _leaving(self._inside[node], need, demand.gpus) or ():
-                self._inside[node].remove(leaving)
-                self._change(node, leaving.gpus)
-                displaced.append(leaving)
-        return displaced
-
-    def _change(self, node: str, by: int) -> None:
-        del self._by_free[self.free[node]][node]
-        self.free[node] += by
-        self._by_free.setdefault(self.free[node], {})[node] = None
-
-
-def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """Return the fewest trials, smaller than the newcomer, to leave for `need` GPUs, if any."""
-    smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
-    if sum(d.gpus for d in smaller) < need:
-        return None
-    leaving: list[Demand] = []
-    while need > 0:
-        enough = [d for d in smaller if d.gpus >= need]
-        leaves = enough[-1] if enough else smaller[0]
-        smaller.remove(leaves)
-        leaving.append(leaves)
-        need -= leaves.gpus
-    return leaving
-
-
-def _squeezed(
-    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
-) -> dict[str, Home] | None:
-    """Place the demands on as few instances as an empty cluster would need, those on which the most
-    trials can stay. None if that does not work.
-    """
-    largest = max(node.gpus for node in nodes)
-    sizes = Counter(demand.gpus for demand in demands)
-    needed = instances_for([Group(*size) for size in sizes.items()], largest)
-    staying = Counter(node for home in before.stay.values() for node in home)
-    liked = sorted(nodes, key=lambda node: (-staying[node.id], node.id))[:needed]
-    return _greedy(demands, before, liked) or _greedy(demands, Before({}, {}), liked)

@@ -89,7 +89,8 @@ def asked_together(state: State) -> tuple[int, float | None]:
         asked += 1
         name = f"one of {asked}"
         if cluster.per_instance:
-            ahead.ledger.start(Charge(name, name, size, ahead.now, minimum_s=minimum_s))
+            gpus = cluster.gpus(size)
+            ahead.ledger.start(Charge(name, name, gpus, ahead.now, minimum_s=minimum_s))
     return asked, orphan_timeout_s(ahead) if asked else None
 
 

@@ -16,14 +16,14 @@ from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.metrics import incumbent, sign_of
 from seerd.core.provisioning import asked_together, held_back
 from seerd.core.state import LIVE, Instance, State, Trial
-from seerd.core.verdicts import HeldBack, HoldCause
+from seerd.core.verdicts import Grown, HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
 SOONER_S = 0.1  # a stop is not repeated for less than this
 FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")  # stops to start something else
 
 
-def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
+def reconcile(state: State) -> Iterator[AnyCommand | HeldBack | Grown]:
     """Yield what must be asked for now, but for what a coming plan might undo."""
     agenda = state.agenda
     touched, agenda.touched = state.aims.blocked | agenda.touched, {}
@@ -35,6 +35,7 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
     waits: HeldBack | None = None
     state.aims.blocked = {}
     for name in touched:
+        yield from _grow_if_possible(state, state.trials[name])
         yield from _start_if_possible(state, state.trials[name])
         waits = waits or _refused_start(state, state.trials[name])
     if state.phase is RunPhase.RUNNING:
@@ -58,10 +59,9 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTria
     are killed; others may save first. A stop under way is repeated only as a kill, or with less
     time when the run closes.
     """
-    hung = hangs(trial)
-    if trial.held is None or (
-        trial.held == trial.target and not trial.out and not trial.broken and not hung
-    ):
+    hung, grows = hangs(trial), _grows_in_place(state, trial)
+    is_placed = trial.held == trial.target or grows
+    if trial.held is None or (is_placed and not trial.out and not trial.broken and not hung):
         return
     kill = trial.out or state.end.hard or hung or (trial.broken and not trial.saved)
     grace_s = 0.0 if kill else _grace_s(state, trial)
@@ -167,6 +167,29 @@ def _start_if_possible(state: State, trial: Trial) -> Iterator[commands.StartTri
         beside=tuple((slots.node, slots.gpus) for slots in others),
         why=_start_cause(trial),
     )
+
+
+def _grows_in_place(state: State, trial: Trial) -> bool:
+    """Return whether an attempt is to have more of the GPU of which it has a part."""
+    if trial.held is None or trial.target is None or trial.phase is TrialPhase.STOPPING:
+        return False
+    if len(trial.held) > 1 or len(trial.target) > 1:
+        return False
+    (held,), (target,) = trial.held, trial.target
+    is_part = held.node == target.node and len(target.gpus) <= state.facts.parts
+    return is_part and set(held.gpus) < set(target.gpus)
+
+
+def _grow_if_possible(state: State, trial: Trial) -> Iterator[Grown]:
+    """Let an attempt have more of its GPU, once its neighbours have left and if it can be paid."""
+    if trial.phase is not TrialPhase.RUNNING or not _grows_in_place(state, trial):
+        return
+    ((node, gpus),) = ((slots.node, slots.gpus) for slots in trial.target or ())
+    busy, more = state.fleet.instances[node].busy, len(gpus) - trial.had
+    is_free = all(busy.get(gpu, trial.id) == trial.id for gpu in gpus)
+    own = limits.affordable_for_job(state, job_of(trial.id), more)
+    if is_free and own and limits.affordable(state, more):
+        yield Grown(trial=trial.id, gpus=gpus)
 
 
 def _start_cause(trial: Trial) -> StartCause:

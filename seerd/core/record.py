@@ -46,7 +46,7 @@ def _record(event: events.Event, state: State) -> None:
         case events.Remarked():
             state.result.notes.append(event.text)
         case events.InstanceComputed():
-            state.fleet.instances[event.instance].computed = event.shares
+            instances.computed(event, state)
         case events.PolicyAnswered():
             if _answers(state, event.question):
                 state.plan.answer = event.plan, event.memory

@@ -186,6 +186,10 @@ class Instance:
     by: float | None = None  # when the cloud takes it away; None if unknown
     # recent utilisation (0 to 1) of each GPU, None: not known; empty: no report yet
     computed: tuple[float | None, ...] = ()
+    computed_s: float = 0.0  # when that was reported
+    # GPU-seconds with a trial of which the utilisation is known, and those that were computed in
+    known_gpu_s: float = 0.0
+    busy_gpu_s: float = 0.0
     until: float | None = None  # when it ends itself, if the run may go on longer
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
@@ -258,7 +262,7 @@ class Result:
 class JobState:
     """The present state of a job."""
 
-    gpus: int = 0  # how many GPUs its trials hold
+    gpus: float = 0  # how many GPUs its trials hold
     gpu_s: float = 0.0  # GPU-seconds for which they have held GPUs, until `since_s`
     since_s: float = 0.0  # seconds since the run began
     over: verdicts.OverCause | None = None  # why it gets nothing any more, None while it does
@@ -275,7 +279,7 @@ class JobState:
         """Return the GPU-seconds for which its trials have held GPUs so far."""
         return self.gpu_s + self.gpus * max(0.0, now - self.since_s)
 
-    def hold(self, gpus: int, now: float) -> None:
+    def hold(self, gpus: float, now: float) -> None:
         """Count so many GPUs more (or fewer, if negative) from `now` on."""
         self.gpu_s, self.since_s = self.spent_gpu_s(now), max(now, self.since_s)
         self.gpus += gpus

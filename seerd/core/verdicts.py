@@ -125,6 +125,15 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
     detail: str  # text for display
 
 
+class Grown(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="grown"):
+    """A trial on a part of a GPU has more of that GPU from now on, and trains on without a restart:
+    its neighbours have left. It stays one process, with the memory that it may use.
+    """
+
+    trial: str
+    gpus: tuple[int, ...]  # its slots on its instance, those that it had among them
+
+
 class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
     """A warning to the user; nothing else follows from it."""
 
@@ -220,6 +229,6 @@ class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="rel
 
 
 AnyVerdict = (
-    Adopted | Declined | Failed | Blocked | Kept | Slow | Warned | Gone | Since | Again | HeldBack
-    | Promised | Retired | Granted | Denied | JobOver | Closing | Releasing
+    Adopted | Declined | Failed | Blocked | Kept | Slow | Grown | Warned | Gone | Since | Again
+    | HeldBack | Promised | Retired | Granted | Denied | JobOver | Closing | Releasing
 )  # fmt: skip

@@ -10,6 +10,7 @@ from itertools import pairwise
 from seerd.planner.asha import places, sizes
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.model import Impossible, Outline, Problem, View
+from seerd.planner.policy import in_slots
 from seerd.planner.profile import JobProfile, Profile
 from seerd.planner.windows import Windows, first_look, rounds_of, windows_of
 from seerd.units import count, format_duration
@@ -26,11 +27,11 @@ class Expectation:
 def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
     """Return the expectation in one sentence."""
     job, likely = profile.job, expected(problem, outline, profile.job)
-    start_s = job.start.p50_s
+    start_s, report_s = job.start.p50_s, job.report.p50_s / problem.scaling.speed(problem.parts)
     starting = f" and {format_duration(round(start_s, 1))} to start" if start_s else ""
     assumed = "" if profile.is_measured else ", as assumed,"
     return (
-        f"with {format_duration(round(job.report.p50_s, 1))} for a report on one GPU{starting}"
+        f"with {format_duration(round(report_s, 1))} for a report on one GPU{starting}"
         f"{assumed} about {count(likely.trials, 'configuration')} will be tried, and the best one "
         f"will make about {count(likely.reports, 'report')}"
     )
@@ -38,6 +39,7 @@ def expectation(problem: Problem, outline: Outline, profile: Profile) -> str:
 
 def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation:
     """Estimate it from median times, for a best trial that is best from its first report on."""
+    problem = in_slots(problem)
     cluster = fixed_cluster(problem)
     if rounds_of(problem) or isinstance(cluster, Impossible):
         parts = [

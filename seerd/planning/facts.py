@@ -23,8 +23,8 @@ LEAST_LOOK_S = 10.0
 MOST_LOOK = 1 / 3
 BEGINS_ANEW = "a trial that is stopped begins anew: `checkpoint` in [train] would spare that"
 P_MAX_UNUSED = (
-    "policy.p_max = {params.p_max} is not used: without `checkpoint` and `resume` in [train] no "
-    "trial moves to more GPUs, and each trains on p_min = {params.p_min}"
+    "policy.p_max = {most} is not used: without `checkpoint` and `resume` in [train] no "
+    "trial moves to more GPUs, and each trains on p_min = {least}"
 )
 
 
@@ -40,7 +40,9 @@ def problem_of(
     the user should know of it; `ideal`: as published. Raises `UsageError` if a limit is missing.
     """
     limits = limits_of(spec.limits, cluster)
-    params, saves = with_t_min(spec, profile, limits, ideal=ideal), spec.train.saves
+    params = with_t_min(spec, profile, limits, ideal=ideal, parts=cluster.parts)
+    saves, sizes = spec.train.saves, (params.p_min, params.p_max or params.p_min)
+    least, most = map(cluster.gpus, sizes)
     begins_anew = not saves or spec.loads_nothing()
     is_wider = params.p_max is not None and params.p_max > params.p_min
     return Problem(
@@ -52,12 +54,13 @@ def problem_of(
         adjusted=(
             *notes,
             *(BEGINS_ANEW,) * (not saves),
-            *(P_MAX_UNUSED.format(params=params),) * (begins_anew and is_wider),
+            *(P_MAX_UNUSED.format(least=least, most=most),) * (begins_anew and is_wider),
             *target_notes(spec),
             *earlier_notes(spec.policy),
         ),
         begins_anew=begins_anew,
         saves=saves,
+        parts=cluster.parts,
     )
 
 
@@ -87,6 +90,7 @@ def shared_problem(
         adjusted=(*notes, *(f"{job.id}: {text}" for job in jobs for text in job.problem.adjusted)),
         jobs=jobs,
         sharing=experiment.sharing,
+        parts=cluster.parts,
     )
 
 
@@ -104,7 +108,12 @@ def planned_job(job: Spec, run: Limits, cluster: ClusterFacts, profile: Profile)
 
 
 def with_t_min(
-    spec: Spec, profile: Profile, *limits: Limits, name: str | None = None, ideal: bool = False
+    spec: Spec,
+    profile: Profile,
+    *limits: Limits,
+    name: str | None = None,
+    ideal: bool = False,
+    parts: int = 1,
 ) -> PolicyParams:
     """Return the `[policy]` table with the shortest first round, unless `t_min` is given: a start
     and two reports on `p_min` GPUs, if they were measured and the tightest of these limits allow
@@ -112,6 +121,7 @@ def with_t_min(
 
     name   the policy, if it is another than the spec's
     ideal  as published: nothing that was only assumed counts
+    parts  how many slots a GPU has; sizes and profile are in slots
     """
     params, job = replace(spec.policy, name=name or spec.policy.name), profile.job
     is_least = params.name == "seer+" and not (spec.cluster.rented or ideal)
@@ -120,7 +130,9 @@ def with_t_min(
     report_s = job.report.p50_s / job.scaling.speed(params.p_min)
     look_s = job.start.p50_s + FIRST_LOOK_REPORTS * report_s + job.save.p50_s * is_least
     if profile.is_measured:
-        longest_s = min(min(each.deadline_s, each.budget_gpu_s / params.p_min) for each in limits)
+        longest_s = min(
+            min(each.deadline_s, each.budget_gpu_s * parts / params.p_min) for each in limits
+        )
         look_s = min(look_s, MOST_LOOK * longest_s)
     return replace(params, t_min_s=look_s if is_least else max(LEAST_LOOK_S, look_s))
 

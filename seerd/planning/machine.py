@@ -6,15 +6,16 @@ import os
 import shutil
 import subprocess
 
+from seerd.agent.gpu_devices import cuda_devices
 from seerd.backends.base import Machine
 
 
 def this_machine() -> Machine:
     """Return what this machine has for training, without importing torch, which takes a second."""
-    lines: list[str] = []
+    listing = ""
     if tool := shutil.which("nvidia-smi"):
         listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-        # A line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
-        lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
-    model = lines[0].partition(": ")[2].partition(" (UUID")[0] if lines else ""
-    return Machine(len(lines), os.cpu_count() or 1, model)
+        listing = listed.stdout
+    # The first line is "GPU 0: NVIDIA H200 (UUID: GPU-...)".
+    model = listing.partition("GPU 0: ")[2].partition(" (UUID")[0]
+    return Machine(len(cuda_devices(0, "", listing)), os.cpu_count() or 1, model)

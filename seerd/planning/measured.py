@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial, Terminate
+from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
+from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
     InstanceReady,
@@ -19,15 +20,17 @@ from seerd.core.events import (
     TrialReported,
     TrialTraining,
 )
+from seerd.core.verdicts import Grown
+from seerd.planner.gpu_parts import gpus_of
 
 
 @dataclass(slots=True)
 class Measured:
     """Samples in seconds, in the order in which they were made, of what a `KeptProfile` has."""
 
-    report_s: dict[int, list[float]] = field(default_factory=dict)  # of each number of GPUs
+    report_s: dict[float, list[float]] = field(default_factory=dict)  # of each number of GPUs
     # numbers of GPUs for which all timed reports had a warm-up or a checkpoint in them
-    rough: set[int] = field(default_factory=set)
+    rough: set[float] = field(default_factory=set)
     start_s: list[float] = field(default_factory=list)
     restore_s: list[float] = field(default_factory=list)
     stop_s: list[float] = field(default_factory=list)
@@ -42,7 +45,7 @@ class Measured:
 class _Attempt:
     """One attempt. Moments are seconds since the run began."""
 
-    gpus: int
+    gpus: float
     ordered_s: float  # when it was ordered
     training_s: float | None = None  # when it trained; None: it has not
     reports: list[tuple[int, float]] = field(default_factory=list)  # number and moment of each
@@ -50,23 +53,31 @@ class _Attempt:
     asked_s: float | None = None  # when it was asked to save and exit, if it trained
 
 
-def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]) -> Measured:
-    """Collect samples from events with the commands that followed from them, in order."""
+def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyDecision]]], parts: int = 1) -> Measured:
+    """Collect samples from events with the decisions that followed from them, in order. `parts`:
+    how many slots a GPU had.
+    """
     samples = Measured()
     attempts: dict[tuple[str, int], _Attempt] = {}
+    newest: dict[str, tuple[str, int]] = {}  # trial -> its newest attempt
+    smaller: list[_Attempt] = []  # attempts as they were before they grew on their GPU
     asked: dict[str, float] = {}
     for event, commands in entries:
-        if isinstance(event, InstanceReady) and event.command in asked:
-            samples.pending_s.append(max(0.0, event.running_since - asked[event.command]))
-            samples.boot_s.append(event.at - event.running_since)
-        elif isinstance(event, InstanceTerminated) and event.command in asked:
-            samples.release_s.append(event.at - asked[event.command])
+        if isinstance(event, InstanceReady | InstanceTerminated):
+            _see_instance(event, asked.get(event.command), samples)
         if isinstance(event, TrialTraining | TrialReported | TrialCheckpointed | TrialExited):
             _see_attempt(event, attempts.get((event.trial, event.attempt)), samples)
         for command in commands:
             if isinstance(command, StartTrial):
-                gpus = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
+                slots = len(command.gpus) + sum(len(gpus) for _, gpus in command.beside)
+                gpus = gpus_of(slots, parts)
+                newest[command.trial] = command.trial, command.attempt
                 attempts[command.trial, command.attempt] = _Attempt(gpus, event.at)
+            elif isinstance(command, Grown):
+                before = attempts[newest[command.trial]]
+                smaller.append(before)
+                gpus = gpus_of(len(command.gpus), parts)
+                attempts[newest[command.trial]] = _Attempt(gpus, before.ordered_s, event.at)
             elif isinstance(command, StopTrial):
                 if attempt := attempts.get((command.trial, command.attempt)):
                     # Being killed tells nothing of how long saving takes.
@@ -74,8 +85,18 @@ def measured(entries: Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]) -> Measur
                     attempt.asked_s = event.at if saves else None
             elif isinstance(command, Launch | Terminate):
                 asked.setdefault(command.id, event.at)
-    _reports(list(attempts.values()), samples)
+    _reports([*smaller, *attempts.values()], samples)
     return samples
+
+
+def _see_instance(
+    event: InstanceReady | InstanceTerminated, asked_s: float | None, samples: Measured
+) -> None:
+    if asked_s is not None and isinstance(event, InstanceReady):
+        samples.pending_s.append(max(0.0, event.running_since - asked_s))
+        samples.boot_s.append(event.at - event.running_since)
+    elif asked_s is not None:
+        samples.release_s.append(event.at - asked_s)
 
 
 def _see_attempt(

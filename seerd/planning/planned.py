@@ -69,9 +69,10 @@ def plan_for(
     p_min, size = problem.params.p_min, cluster.gpus_per_instance
     if cluster.max_instances != 1 and p_min > size and p_min % size:
         less, more = p_min // size * size, -(-p_min // size) * size
+        gpus = problem.gpus
         raise UsageError(
-            f"policy.p_min = {p_min}: beyond one instance of {size} GPUs a trial takes whole "
-            f"ones; {less} or {more} can be had"
+            f"policy.p_min = {gpus(p_min)}: beyond one instance of {gpus(size)} GPUs a trial takes "
+            f"whole ones; {gpus(less)} or {gpus(more)} can be had"
         )
     planned = _planned(problem, cluster, profile, ideal=ideal)
     if isinstance(planned, Impossible):
@@ -110,17 +111,18 @@ def others(
             plan = _planned(other, cluster, profile, ideal=ideal)
         except UsageError as error:
             plan = Impossible(str(error), 0.0, 0.0)
-        never = isinstance(plan, Planned) and not ideal and never_begun(plan.outline, profile)
+        never = isinstance(plan, Planned) and not ideal and never_begun(plan, profile)
         plans[name] = Impossible(never, 0.0, 0.0) if never else plan
     return plans
 
 
-def never_begun(outline: Outline, profile: Profile) -> str | None:
+def never_begun(planned: Planned, profile: Profile) -> str | None:
     """Return why the plan has more trials than its GPU time can start; None if it has not."""
     start_s = profile.job.start.p50_s
-    for bracket in outline.brackets:
-        if bracket.trials * bracket.gpus_per_trial * start_s > bracket.budget_gpu_s:
-            most = int(bracket.budget_gpu_s / (bracket.gpus_per_trial * start_s))
+    for bracket in planned.outline.brackets:
+        gpus = planned.cluster.gpus(bracket.gpus_per_trial)
+        if bracket.trials * gpus * start_s > bracket.budget_gpu_s:
+            most = int(bracket.budget_gpu_s / (gpus * start_s))
             return (
                 f"{count(bracket.trials, 'trial')} planned, and the limits have time to start "
                 f"{most} of them, at {start_s:.3g}s for a start: give policy.trials, or more time"
@@ -144,7 +146,7 @@ def _planned(
         return too_short
     forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
     if not ideal:
-        forecast = closed_early(forecast, outline, problem.limits.deadline_s - closing)
+        forecast = closed_early(forecast, outline, cluster, problem.limits.deadline_s - closing)
     # The core has ended the run at the deadline.
     time_s, deadline_s = forecast.time_s, problem.limits.deadline_s
     figures = (min(each, deadline_s) for each in (time_s.p50, time_s.p95, time_s.mean))
@@ -237,11 +239,12 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
     problem, outline, cluster = planned.problem, planned.outline, planned.cluster
     if problem.params.name == "bohb":
         yield BOHB
-    if not cluster.instant and (why := never_begun(outline, profile)):
+    if not cluster.instant and (why := never_begun(planned, profile)):
         yield why
     if cluster.per_instance:
         instances = instances_for(outline.stages[0].groups, cluster.gpus_per_instance)
-        boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
+        gpus = cluster.gpus(instances * cluster.gpus_per_instance)
+        boot_gpu_s = gpus * profile.cloud.boot.p50_s
         if (share := boot_gpu_s / problem.limits.budget_gpu_s) > BOOT_SHARE:
             yield (
                 f"booting {count(instances, 'instance')} takes about {share:.0%} of the budget: a "
@@ -251,7 +254,7 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
     is_changed = len(outline.adjusted) > len(problem.adjusted)
     if problem.params.name == "seer" and is_changed and problem.limits.max_gpus is not None:
         yield (
-            f"there may be only {count(problem.limits.max_gpus, 'GPU')} at one moment: "
+            f"there may be only {problem.gpus_text(problem.limits.max_gpus)} at one moment: "
             "limits.max_gpus, or all that the cluster has"
         )
         if len(outline.stages) == 1:

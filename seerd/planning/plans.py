@@ -25,6 +25,7 @@ from seerd.planning.facts import (
     target_notes,
     with_t_min,
 )
+from seerd.planning.parts import InSlots, in_slots
 from seerd.planning.planned import Planned, closing_of, others, plan_for, warnings
 from seerd.planning.profiles import profile_for
 from seerd.shell.home import Home
@@ -78,7 +79,7 @@ def elastic_plan(
             "`resume` in [train] each would begin anew: leave --minimize out"
         )
     measured = max(gpus for gpus, _ in profile.job.scaling.points)
-    p_max = spec.policy.p_max or (measured if measured > 1 else None)
+    p_max = spec.policy.p_max or (int(measured) if measured > 1 else None)
     stages = work_stages(sha_rungs(spec.policy), p_max)
     most = cluster.most_gpus(spec.limits.max_gpus)
     task = _Task(stages, cluster, profile, most)
@@ -236,20 +237,22 @@ def plan_of(
 
     Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
     """
-    job = experiment.jobs[0]
-    profiles = [profile_for(home.path, job, quote.machine_types) for job in experiment.jobs]
+    counted = _in_slots(experiment, home, quote, whole=ideal or minimize is not None)
+    experiment, profiles = counted.experiment, counted.profiles
     slowest = max(profiles, key=lambda profile: profile.job.start.p50_s)
-    cluster = _booting(quote.facts, slowest)
+    cluster = _booting(counted.cluster, slowest)
+    notes = (*quote.notes, *counted.notes)
     if experiment.is_shared:
-        problem = shared_problem(experiment, cluster, profiles, quote.notes)
+        problem = shared_problem(experiment, cluster, profiles, notes)
         return plan_for(problem, cluster, slowest)
+    job = experiment.jobs[0]
     if minimize is not None:
         if ideal:
             raise UsageError(
                 "--minimize plans with what a cloud takes; --ideal is for the policies as published"
             )
         return elastic_plan(job, cluster, slowest, minimize)
-    notes = (*quote.notes, *filter(None, [slowest.note]))
+    notes = (*notes, *filter(None, [slowest.note]))
     problem = problem_of(job, cluster, slowest, notes, ideal=ideal)
     return plan_for(problem, cluster, slowest, ideal=ideal)
 
@@ -281,15 +284,24 @@ def others_of(
     """Plan for the same limits with each other policy; with none where jobs share the run."""
     if experiment.is_shared:
         return {}
-    job = experiment.jobs[0]
-    profile = profile_for(home.path, job, quote.machine_types)
-    cluster = _booting(quote.facts, profile)
+    counted = _in_slots(experiment, home, quote, whole=ideal)
+    job, profile = counted.experiment.jobs[0], counted.profiles[0]
+    cluster = _booting(counted.cluster, profile)
     problem = problem_of(job, cluster, profile, ideal=ideal)
 
     def t_min_s(name: str) -> float:
-        return with_t_min(job, profile, problem.limits, name=name, ideal=ideal).t_min_s
+        params = with_t_min(
+            job, profile, problem.limits, name=name, ideal=ideal, parts=problem.parts
+        )
+        return params.t_min_s
 
     return others(problem, cluster, profile, ideal=ideal, t_min_s=t_min_s)
+
+
+def _in_slots(experiment: Experiment, home: Home, quote: Quote, *, whole: bool) -> InSlots:
+    """Count GPUs in slots. `whole`: they are not shared: as published, or for `--minimize`."""
+    profiles = [profile_for(home.path, job, quote.machine_types) for job in experiment.jobs]
+    return in_slots(experiment, quote, profiles, whole=whole)
 
 
 def _booting(cluster: ClusterFacts, profile: Profile) -> ClusterFacts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 
 from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
+from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile, Scaling
 from seerd.planning.cloud_times import applied
 from seerd.shell import files
@@ -53,7 +55,7 @@ class Times(msgspec.Struct, frozen=True):
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for one number of GPUs."""
 
-    gpus: int
+    gpus: float  # a fraction: so many trials shared a GPU
     measured: bool  # whether it was measured, and not fitted
     report_s: float  # seconds per report
     samples: int  # how many reports were timed; 0 for fitted points
@@ -103,8 +105,9 @@ def kept_of(
     target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()
 ) -> KeptProfile:
     """Make the profile of what was measured. Raises `ValueError` if there was no report."""
-    made = fit(found.report_s)
-    report = report_latency(found.report_s, made.one_gpu_s)
+    whole = {int(gpus): samples for gpus, samples in found.report_s.items() if gpus >= 1}
+    made = fit(whole)
+    report = report_latency(whole, made.one_gpu_s)
     reports = sum(map(len, found.report_s.values()))
     names = ("start_s", "restore_s", "stop_s", "save_s", "pending_s", "boot_s", "release_s")
     times: dict[str, Any] = {name: _times(getattr(found, name)) for name in names}
@@ -116,13 +119,13 @@ def kept_of(
         points=tuple(
             Point(
                 gpus=gpus,
-                measured=gpus in made.measured,
+                measured=gpus < 1 or gpus in made.measured,
                 report_s=made.one_gpu_s / speed,
                 samples=len(found.report_s.get(gpus, ())),
                 speed=speed,
                 efficiency=speed / gpus,
             )
-            for gpus, speed in made.scaling.points
+            for gpus, speed in sorted((*_of_parts(found, made), *made.scaling.points))
         ),
         law=made.law,
         fit_error=made.error,
@@ -131,6 +134,13 @@ def kept_of(
         checkpoint_bytes=found.checkpoint_bytes or None,
         notes=(*notes, *_doubts(made, found)),
     )
+
+
+def _of_parts(found: Measured, made: Fit) -> Iterator[tuple[float, float]]:
+    """Yield the parts of a GPU that were measured, each with its throughput beside a whole GPU."""
+    for part, samples in found.report_s.items():
+        if part < 1:
+            yield part, made.one_gpu_s / statistics.median(samples)
 
 
 def _times(samples: Sequence[float]) -> Times | None:
@@ -165,8 +175,8 @@ def _doubts(made: Fit, found: Measured) -> Iterator[str]:
         )
 
 
-def _gpus(numbers: Sequence[int]) -> str:
-    return f"{' and '.join(map(str, numbers))} GPU{'s' * (numbers[-1] > 1)}"
+def _gpus(numbers: Sequence[float]) -> str:
+    return f"{' and '.join(map(gpus_number, numbers))} GPU{'s' * (numbers[-1] > 1)}"
 
 
 def profile_of(kept: KeptProfile) -> Profile:

@@ -59,7 +59,7 @@ def check_quota(experiment: Experiment, facts: RunFacts) -> None:
     """Check that the cloud allows the plan's peak. Raises `CloudError` if it does not."""
     size = facts.cluster.gpus_per_instance
     peak = max(instances_for(stage.groups, size) for stage in facts.outline.stages)
-    of(experiment).check_quota(peak, size)
+    of(experiment).check_quota(peak, size // facts.parts)
 
 
 def unasked_quote(asked: Spec | Experiment, *, unbounded: bool = False) -> Quote:

@@ -226,7 +226,7 @@ class Dispatch:
             events.InstanceReady,
             command=command.id,
             instance=launched.instance,
-            gpus=launched.gpus,
+            gpus=launched.gpus * self._core.state.facts.parts,
             running_since=self._clock.past(launched.since),
             boot=self.sessions.boot(launched.instance),
         )

@@ -52,7 +52,8 @@ class Sessions:
         if expected is not None:
             torch = any(map(_may_use_torch, jobs or [environment.job]))
             expected = replace(expected, gpus=launched.gpus, torch=torch)
-        order = Prepare(token, environment.job, expected, jobs)
+        parts = self._core.state.facts.parts
+        order = Prepare(token, environment.job, expected, jobs, parts)
         try:
             if environment.sources is not None:
                 why = await self._sent(launched.instance, environment.sources.send)
@@ -69,7 +70,8 @@ class Sessions:
         """
         environment, conversations = self._environment, self._open()
         expected = None if environment.expected is None else Expected(0, 0, _may_use_torch(job))
-        order = Prepare(token, environment.job, expected, [*environment.jobs, job])
+        parts = self._core.state.facts.parts
+        order = Prepare(token, environment.job, expected, [*environment.jobs, job], parts)
         sources = environment.sources
         send = None if sources is None else sources.with_one_more(job.id)
 
@@ -83,7 +85,7 @@ class Sessions:
         try:
             every = await asyncio.gather(*map(made, concerned))
         except asyncio.CancelledError:
-            back = Prepare(f"{token}-back", environment.job, None, list(environment.jobs))
+            back = Prepare(f"{token}-back", environment.job, None, list(environment.jobs), parts)
             for conversation in concerned:
                 conversation.say(Downloads(True, []))
                 conversation.say(back)  # it ends setup commands that run there

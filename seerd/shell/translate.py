@@ -46,9 +46,11 @@ def stop_of(command: StopTrial) -> protocol.Stop:
     )
 
 
-def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) -> Start:
+def start_on(
+    command: StartTrial, instance: str, address: Callable[[str], str], parts: int = 1
+) -> Start:
     """Return the order to start for one of the attempt's instances. Its nodes meet at node 0, on a
-    port that follows from the id of the command.
+    port that follows from the id of the command. `parts`: how many slots a GPU has.
     """
     start = Start(
         id=command.id,
@@ -58,6 +60,7 @@ def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) 
         config=command.config,
         seed=command.seed,
         checkpoints=list(command.checkpoints),
+        parts=parts,
     )
     if not command.beside:
         return start
@@ -175,7 +178,8 @@ class InstanceOrders:
             return [stop_of(command)]
         if not isinstance(command, StartTrial):
             return []
-        start = start_on(command, self.instance, self.environment.provider.address)
+        address, parts = self.environment.provider.address, self.core.state.facts.parts
+        start = start_on(command, self.instance, address, parts)
         if start.node is not None and start.node.rank > 0:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from seerd.core import events
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
 from seerd.core.events import AnyEvent, ExitCause, Goal, Notice
+from seerd.core.state import Trial
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.training.attempt import aggregate
@@ -58,7 +59,7 @@ class SimulatedAttempt:
     config: Config
     lead: str  # the instance that reports and saves
     parts: dict[str, int]  # GPUs on each instance where it still has processes
-    gpus: int  # GPUs that it started with
+    gpus: int  # GPUs, or slots, that it has
     reports: int  # reports of the trial so far
     saved: int  # reports of the latest checkpoint
     pace: float  # how many times as long as usual it takes
@@ -267,6 +268,17 @@ class SimulatedFleet:
         self._heap.at(
             now + self.behaviour.start.draw(self._rng), partial(self.begin, machines[0], attempt)
         )
+
+    def grow(self, trials: Mapping[str, Trial]) -> None:
+        """Give attempts on a part of a GPU what they have of it by now, from their next report."""
+        for machine in self.machines.values():
+            for attempt in machine.attempts.values():
+                trial = trials[attempt.trial]
+                if trial.attempt == attempt.number and trial.had > attempt.gpus:
+                    held_s = self._heap.now - attempt.started
+                    self.held_gpu_s += attempt.gpus * held_s
+                    attempt.started = self._heap.now
+                    attempt.gpus = attempt.parts[machine.id] = trial.had
 
     def begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         """Begin to train."""

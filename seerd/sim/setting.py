@@ -141,7 +141,13 @@ def problem_of(setting: Setting, params: PolicyParams | None = None) -> Problem:
     least = min(job.problem.params.t_min_s for job in jobs)
     shared = PolicyParams(name="jobs", t_min_s=least)
     return Problem(
-        limits, Space(), shared, gpus_per_instance=size, jobs=jobs, sharing=setting.sharing
+        limits,
+        Space(),
+        shared,
+        gpus_per_instance=size,
+        jobs=jobs,
+        sharing=setting.sharing,
+        parts=setting.cluster.parts,
     )
 
 
@@ -155,6 +161,7 @@ def _job_problem(setting: Setting, job: JobSetting, params: PolicyParams | None)
         params,
         job.profile.job.scaling,
         setting.cluster.gpus_per_instance,
+        parts=setting.cluster.parts,
     )
 
 
@@ -238,7 +245,9 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
         jobs[job.id] = JobOutcome(metric, regret, gpu_s, trials)
     first, cluster, limits = jobs[setting.job.id], setting.cluster, setting.limits
     per_instance = cluster.per_instance
-    billed = world.fleet.billed_gpu_s(cluster.minimum_s) if per_instance else world.fleet.held_gpu_s
+    fleet = world.fleet
+    slot_s = fleet.billed_gpu_s(cluster.minimum_s) if per_instance else fleet.held_gpu_s
+    billed = slot_s / cluster.parts
     elapsed_s = world.published_at if world.published_at is not None else state.now
     allowed = limits.gpu_s(cluster.usd_per_gpu_h)
     return Outcome(

@@ -83,7 +83,10 @@ class World:
         """Handle a batch as the real daemon does: commit all events, then carry out all
         commands.
         """
-        for command in self._commit(batch):
+        orders = self._commit(batch)
+        if self.facts.parts > 1:
+            self.fleet.grow(self.state.trials)
+        for command in orders:
             self._carry_out(command)
 
     def _commit(self, batch: tuple[events.AnyEvent, ...]) -> list[commands.AnyCommand]:

@@ -30,4 +30,4 @@ def cluster_of(values: Mapping[str, Any], store: str | None) -> BackendKeys:
     own = {
         key: values[name] for key in CLUSTER_KEYS[provider] if (name := f"cluster.{key}") in values
     }
-    return CLUSTERS[provider](store=store, **own)
+    return CLUSTERS[provider](store=store, parts=values.get("cluster.parts", 1), **own)

@@ -24,6 +24,7 @@ class BackendKeys:
     here: ClassVar[bool] = False  # whether trials see the files of this machine
     # where checkpoints are kept: a directory, or an address of `registry.STORES`; None: not named
     store: str | None = None
+    parts: int | None = 1  # how many trials may share a GPU; None: as many as `profile` found best
 
     @property
     def region(self) -> str | None:

@@ -54,8 +54,8 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "name": v.text,
         "eta": v.more_than(1),
         "nu": v.whole(1),
-        "p_min": v.whole(1),
-        "p_max": v.whole(1),
+        "p_min": v.gpus,
+        "p_max": v.gpus,
         "t_min": v.duration,
         "seed": v.whole(0),
         "trials": v.whole(1),
@@ -71,7 +71,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "max_gpus": v.whole(1),
     },
     "export": {"tensorboard": v.text, "mlflow": v.text, "optuna": v.text, "wandb": v.text},
-    "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text},
+    "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text, "parts": v.parts},
 }
 
 Sections = dict[str, dict[str, v.Read]]

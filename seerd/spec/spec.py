@@ -83,7 +83,7 @@ class Spec:
     goal: Goal  # what trials are compared by
     train: Train  # how a trial is started
     space: Space
-    policy: PolicyParams  # the `[policy]` table
+    policy: PolicyParams  # the `[policy]` table; sizes are in GPUs, rounded up to whole ones
     t_min_s: float | None  # the shortest first round, as given; None: the measured time decides
     like: tuple[str, ...]  # earlier runs to learn from, as the person named them
     limits: SpecLimits  # the limits as far as they are given; in a shared run, of the job alone
@@ -94,6 +94,9 @@ class Spec:
     # tracker -> where the run is exported to as it goes on
     export: dict[str, str] = field(default_factory=dict)
     file: Path | None = None  # its file; None if it is a dict
+    # fewest and most GPUs per trial as given, maybe parts of one; None: not given
+    p_min: float | None = None
+    p_max: float | None = None
     # of one of the jobs that share a run:
     id: str = ""  # its name in the run; empty: the run has no other job
     owner: str = ""  # its owner; empty: none is named
@@ -194,6 +197,8 @@ def _build(values: dict[str, Any], space: Space, reader: Reader) -> Spec:
         space=space,
         policy=policy,
         t_min_s=get("policy.t_min"),
+        p_min=get("policy.p_min"),
+        p_max=get("policy.p_max"),
         like=get("policy.like", ()),
         limits=SpecLimits.of(values),
         cluster=cluster,
@@ -225,7 +230,8 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
     if name not in POLICIES:
         near = difflib.get_close_matches(name, POLICIES, 1, 0.5)
         reader.wrong("policy.name", name, f"this version has: {', '.join(POLICIES)}", *near)
-    p_min, p_max = get("policy.p_min", 1), get("policy.p_max")
+    p_max = get("policy.p_max")
+    p_min = get("policy.p_min", min(1, p_max or 1))
     if p_max is not None and p_max < p_min:
         reader.wrong("policy.p_max", p_max, f"it must be at least p_min = {p_min}")
     start = get("policy.start", ())
@@ -239,6 +245,8 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
             )
     own = {key: get(f"policy.{key}") for key in SECTIONS["policy"] if key not in ("t_min", "like")}
     given = {key: value for key, value in own.items() if value is not None}
+    # parts of a GPU are counted when it is known how many there are (`planning/parts.py`)
+    given |= {key: max(1, int(given[key])) for key in ("p_min", "p_max") if key in given}
     t_min_s = get("policy.t_min", T_MIN_S)
     return PolicyParams(**{"name": name, "eta": 4.0, "t_min_s": t_min_s, **given})
 

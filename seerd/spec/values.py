@@ -11,11 +11,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 
 from seerd.agent.arguments import is_inside
 from seerd.agent.patterns import NUMBER_PLACE, NumberPattern
+from seerd.planner.gpu_parts import DIVISIONS, MOST_PARTS
 from seerd.planner.model import MetricConstraint
 from seerd.planner.parameter import Condition, Parameter, Value, ends
 from seerd.units import parse_duration, parse_gpu_time, parse_money, parse_size
@@ -85,6 +87,28 @@ def whole(least: int) -> Read:
         return value
 
     return read
+
+
+def gpus(value: Any) -> float:
+    """Take a number of GPUs: whole ones, or a half, a quarter, ... of one, `0.25` or `"1/4"`."""
+    try:
+        number = Fraction(str(value)) if isinstance(value, str | float) else whole(1)(value)
+    except (ValueError, ZeroDivisionError):
+        number = Fraction(0)
+    if number in (Fraction(1, parts) for parts in DIVISIONS[1:]):
+        return float(number)
+    if number < 1 or number.denominator != 1 or number > LARGEST:
+        raise ValueError(f'a whole number of GPUs, or "1/2", "1/4" ... "1/{MOST_PARTS}" is needed')
+    return int(number)
+
+
+def parts(value: Any) -> int | None:
+    """Take how many trials may share a GPU; None: `"auto"`."""
+    if value == "auto":
+        return None
+    if isinstance(value, bool) or value not in DIVISIONS:
+        raise ValueError(f'one of {", ".join(map(str, DIVISIONS))} or "auto" is needed')
+    return int(value)
 
 
 def real(is_allowed: Callable[[float], bool], needed: str) -> Read:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from seerd.core.last_words import error_line
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Complaint, Note, State
+from seerd.planner.gpu_parts import MOST_PARTS
 from seerd.planner.policies import NEED_CURVES
 
 WHAT_TO_DO = r"""
@@ -41,6 +42,9 @@ BrokenProcessPool|TerminatedWorkerError
 DataLoader worker .* (?:is killed by signal|exited unexpectedly)
     a worker of the script's own process pool or DataLoader died: if memory ran out, give the script
     fewer workers, or the run fewer slots (cluster.gpus)
+seerd: it had (\d+/\d+) of the GPU
+    {0} of a GPU has too little memory for one step: give each trial more (p_min in [policy], or
+    fewer cluster.parts), or compute fewer samples at a time with trial.batch(total, per_gpu=...)
 CUDA out of memory|OutOfMemoryError
     the GPU is too small for one step: compute fewer samples at a time with trial.batch(total,
     per_gpu=...), or bound what makes the model large in [space]
@@ -198,6 +202,9 @@ def complaints_of(state: State) -> dict[str, str]:
     return {what: complaint_text(state, one) for what, one in state.signs.complaints.items()}
 
 
+IDLE = "the GPUs computed for {share:.0%} of the time: `cluster.parts = {parts}` may train more"
+KNOWN_GPU_S = 30.0  # least GPU-seconds of which the utilisation must be known, to say so
+MOST_BUSY, WELL_IDLE = 0.75, 0.6  # GPUs that compute more are busy; those below have room for four
 REPORT_ONCE = (
     "a training makes one report here, so {} has nothing to compare while trials train; "
     'policy.name = "seer+" learns from what each of them came to'
@@ -207,13 +214,28 @@ LEAST_TRAININGS = 3  # with one report each, before that is said
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    texts = lacking_curves(state)
+    texts = [*lacking_curves(state), *idle_gpus(state)]
     for note in state.result.notes:
         if isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))
         else:
             texts.append(note if isinstance(note, str) else complaint_text(state, note))
     return texts
+
+
+def idle_gpus(state: State) -> list[str]:
+    """Return the note that GPUs had time for more trials, if that was seen and they may be shared.
+    It counts only time in which a trial had the GPU.
+    """
+    known_gpu_s = sum(instance.known_gpu_s for instance in state.fleet.instances.values())
+    busy_gpu_s = sum(instance.busy_gpu_s for instance in state.fleet.instances.values())
+    parts, params = state.facts.parts, state.facts.problem.params
+    share = busy_gpu_s / known_gpu_s if known_gpu_s >= KNOWN_GPU_S else 1.0
+    needs_whole = state.facts.ideal or params.p_min >= max(2, parts)
+    if share >= MOST_BUSY or parts == MOST_PARTS or needs_whole:
+        return []
+    more = min(MOST_PARTS, parts * (4 if share <= WELL_IDLE else 2))
+    return [IDLE.format(share=share, parts=more)]
 
 
 def lacking_curves(state: State) -> list[str]:

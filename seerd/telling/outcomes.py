@@ -13,13 +13,14 @@ from seerd.core.ledger import LOST
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.metrics import chosen, violations_of
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.gpu_parts import gpus_text
 from seerd.planner.model import Compared, PlannedJob, Report
 from seerd.planner.ranking import rank
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import IN_THE_WAY
 from seerd.telling.explanation.sentences import REASONS, ending
 from seerd.telling.harmless import config_text
-from seerd.units import count, ordinal
+from seerd.units import ordinal
 
 AT_REPORT = " at report "
 WHYS = {
@@ -182,7 +183,7 @@ def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:
         elif how := ending(state):
             stands = f"to the run's end: {how}"
         elif job.gpus:
-            stands = f"has {count(job.gpus, 'GPU')}"
+            stands = f"has {gpus_text(job.gpus)}"
         elif own and all(trial.status != "live" for trial in own):
             stands = "all its trials have ended"
         else:

@@ -31,9 +31,9 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.complaints import IN_THE_WAY, complaint_text
 from seerd.telling.diagnosis import unsaved
-from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.explanations import Explanation, places_json, sizes_of
 from seerd.telling.explanation.reasons import explained_after
-from seerd.telling.explanation.sentences import at, ending, gpus_text, sentence, sizes, value
+from seerd.telling.explanation.sentences import at, ending, gpus_on, sentence, sizes, value
 from seerd.telling.harmless import config_text, harmless
 from seerd.telling.outcomes import report_text, standing_text
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size
@@ -144,7 +144,8 @@ def stage_text(state: State) -> str:
     """Write which stage it is, and how many trials run in it."""
     number, stages = state.plan.stage, state.outline.stages
     stage = stages[number]
-    return f"stage {number + 1} of {len(stages)} until {at(stage.end_s)}: {sizes(stage.groups)}"
+    groups = sizes(sizes_of(stage.groups, state.facts))
+    return f"stage {number + 1} of {len(stages)} until {at(stage.end_s)}: {groups}"
 
 
 def _started(event: events.RunStarted, state: State) -> str:
@@ -160,9 +161,8 @@ def _training(event: events.TrialTraining, state: State) -> str:
     trial = state.trials[event.trial]
     since = f"goes on after report {event.reports}" if event.reports else "trains"
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
-    places = " and ".join(
-        f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()
-    )
+    held = places_json(trial.held, state.facts)
+    places = " and ".join((f"{on['instance']} " if several else "") + gpus_on(on) for on in held)
     where = f" on {places}" if places else ""
     return f"{event.trial} {since}{where}  {config_text(trial.config)}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seerd.planner.model import Impossible, Stage
+from seerd.planner.model import ClusterFacts, Impossible, Stage
 from seerd.planner.parameter import plain
 from seerd.planner.space import Config
 from seerd.planner.stages import instances_for
@@ -26,7 +26,8 @@ def plan_json(
     configs: Sequence[Config] = (),
 ) -> Json:
     """Make the object of `plan --json`; its `forecast` is what will be billed."""
-    problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
+    problem, outline, cluster = planned.problem, planned.outline, planned.cluster
+    ideal_gpu_s = outline.gpu_s / cluster.parts
     return {
         "policy": problem.params.name,
         "deadline_s": problem.limits.deadline_s,
@@ -37,15 +38,15 @@ def plan_json(
         "r_star": outline.r_star,
         "brackets": [
             {
-                "gpus_per_trial": b.gpus_per_trial,
+                "gpus_per_trial": cluster.gpus(b.gpus_per_trial),
                 "trials": b.trials,
                 "budget_gpu_min": b.budget_gpu_s / 60,
             }
             for b in outline.brackets
         ],
-        "stages": [stage_row(stage, size) for stage in outline.stages],
-        "gpu_min": outline.gpu_s / 60,
-        "usd": outline.gpu_s / 3600 * planned.cluster.usd_per_gpu_h,
+        "stages": [stage_row(stage, cluster) for stage in outline.stages],
+        "gpu_min": ideal_gpu_s / 60,
+        "usd": ideal_gpu_s / 3600 * cluster.usd_per_gpu_h,
         "ideal_s": outline.stages[-1].end_s - outline.stages[0].start_s,
         "forecast": _forecast(planned.forecast),
         "adjusted": list(outline.adjusted),
@@ -58,8 +59,8 @@ def plan_json(
                 "policy": name,
                 "trials": other.outline.trials,
                 "stages": len(other.outline.stages),
-                "peak_gpus": other.outline.peak_gpus,
-                "gpu_min": other.outline.gpu_s / 60,
+                "peak_gpus": cluster.gpus(other.outline.peak_gpus),
+                "gpu_min": other.outline.gpu_s / cluster.parts / 60,
                 "forecast": _forecast(other.forecast),
             }
             for name, other in others.items()
@@ -75,13 +76,16 @@ def _forecast(forecast: Forecast) -> Json:
     }
 
 
-def stage_row(stage: Stage, gpus_per_instance: int) -> Json:
+def stage_row(stage: Stage, cluster: ClusterFacts) -> Json:
     """Make the object of one stage."""
+    groups = stage.groups
     return {
         "start_s": stage.start_s,
         "end_s": stage.end_s,
-        "groups": [{"gpus_per_trial": g.gpus_per_trial, "trials": g.trials} for g in stage.groups],
-        "gpus": stage.gpus,
-        "instances": instances_for(stage.groups, gpus_per_instance),
-        "gpu_min": stage.gpu_s / 60,
+        "groups": [
+            {"gpus_per_trial": cluster.gpus(g.gpus_per_trial), "trials": g.trials} for g in groups
+        ],
+        "gpus": cluster.gpus(stage.gpus),
+        "instances": instances_for(groups, cluster.gpus_per_instance),
+        "gpu_min": stage.gpu_s / cluster.parts / 60,
     }

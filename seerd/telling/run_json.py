@@ -22,10 +22,12 @@ from seerd.core.metrics import (
 from seerd.core.provisioning import refused
 from seerd.core.results import best_configuration, result_of
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.gpu_parts import whole_or_part
 from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import diagnose
+from seerd.telling.explanation.explanations import places_json
 from seerd.telling.front import front_of, modes_of
 from seerd.telling.outcomes import (
     ShownJob,
@@ -109,7 +111,7 @@ def shared(state: State, now_s: float) -> Json:
                 "result": result_of(state, job.facts.id),
                 "best": best(state, job.facts.id),
                 **front(state, job.facts.id),
-                "gpus": own.gpus,
+                "gpus": whole_or_part(own.gpus),
                 **_billed(state, job.gpu_s),
                 "trials": job.trials,
             }
@@ -141,7 +143,7 @@ def listed(state: State, status: str) -> Json:
         **result(state, status),
         "metric": metric(state),
         "cost_usd": limits.cost_usd,
-        "max_gpus": limits.max_gpus,
+        "max_gpus": None if limits.max_gpus is None else state.facts.gpus(limits.max_gpus),
     }
 
 
@@ -228,8 +230,8 @@ def details(state: State, status: str) -> Json:
         "all_instances": [
             {
                 "instance": i.id,
-                "gpus": i.gpus,
-                "usable_gpus": i.usable,
+                "gpus": state.facts.gpus(i.gpus),
+                "usable_gpus": state.facts.gpus(i.usable),
                 "phase": str(i.phase),
                 "ready_s": i.ready_at,
                 "ended_s": i.ended_at,
@@ -238,10 +240,7 @@ def details(state: State, status: str) -> Json:
             }
             for i in state.fleet.instances.values()
         ],
-        "all_stages": [
-            stage_row(stage, state.facts.cluster.gpus_per_instance)
-            for stage in state.outline.stages
-        ],
+        "all_stages": [stage_row(stage, state.facts.cluster) for stage in state.outline.stages],
         "adjusted": list(state.outline.adjusted),
         "notes": notes_of(state),
     }
@@ -257,7 +256,7 @@ def trial_row(state: State, trial: Trial, outcome: TrialOutcome) -> Json:
         "phase": fate(state, trial),
         "outcome": outcome.word,
         "outcome_why": why_text(trial, outcome),
-        "gpus": trial.gpus,
+        "gpus": state.facts.gpus(trial.gpus),
         "attempts": trial.attempt,
         "reports": trial.reports,
         "metric": last_value(state, trial, own),
@@ -268,7 +267,7 @@ def trial_row(state: State, trial: Trial, outcome: TrialOutcome) -> Json:
         "crashes": trial.crashes,
         "why": trial.why,
         "pid": trial.pid,
-        "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held or ()],
+        "on": places_json(trial.held, state.facts),
         "history": [
             [round(r.at_s, 3), r.reports, value_of(state, trial, r, own)] for r in trial.history
         ],

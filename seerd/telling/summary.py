@@ -23,8 +23,9 @@ from seerd.core.metrics import (
 from seerd.core.provisioning import refused
 from seerd.core.results import result_of
 from seerd.core.state import State, Trial
+from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.trial_ids import job_of
-from seerd.telling.complaints import lacking_curves
+from seerd.telling.complaints import idle_gpus, lacking_curves
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of, unsaved
 from seerd.telling.explanation.sentences import ending, used
 from seerd.telling.front import front_of, modes_of, size_text
@@ -79,7 +80,7 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
         failures.append(f"and {sum(map(len, groups[MOST_FAILURES:]))} more failed")
     parts += [Text(), *map(Text, failures)] if failures else []
     slow = (trial.note for trial in state.trials.values() if trial.note)
-    if notes := [*complaints(state), *lacking_curves(state), *slow][:MOST_NOTES]:
+    if notes := [*complaints(state), *lacking_curves(state), *idle_gpus(state), *slow][:MOST_NOTES]:
         parts += [Text(), *(Text(f"note: {note}") for note in notes)]
     parts.append(Text())
     parts += map(Text, _models(state, jobs))
@@ -129,7 +130,7 @@ def _trials(state: State, most: int | None) -> Table:
             *(_value(last_value(state, trial, one)) for one in (name, *others)),
             _value(best_saved(state, trial)),
             str(trial.reports),
-            str(trial.had or "-"),
+            gpus_number(state.facts.gpus(trial.had)) if trial.had else "-",
             outcome_text(state, trial, became[trial.id]),
             config_text(trial.config),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -14,11 +15,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from seerd.planner.gpu_parts import gpus_number
 from seerd.telling.harmless import printable, value_text
 from seerd.telling.plan_json import Json
 from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
 
 WIDEST = 10_000
+IDLE = "no run is here"
+PART = r"\.[0-9]+of[0-9]+$"  # end of the name of a part of a GPU
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -57,7 +61,7 @@ def ledger_table(ledger: Json) -> RenderableType:
     heads = ("what", "instance", ">GPUs", ">from", ">until", ">GPU-min", ">USD")
     rows = [
         [
-            *(charge["what"], charge["instance"], str(charge["gpus"])),
+            *(charge["what"], charge["instance"], gpus_number(charge["gpus"])),
             f"{charge['since_s']:.1f}s",
             "now" if charge["until_s"] is None else f"{charge['until_s']:.1f}s",
             *(f"{charge['gpu_min']:.2f}", f"{charge['usd']:.2f}"),
@@ -76,8 +80,10 @@ def machines_table(machines: Json) -> RenderableType:
     """Draw each machine: its GPUs, and the runs that share them."""
     parts: list[RenderableType] = []
     for machine in machines["machines"]:
-        gpus, held = machine["gpus"], sum(gpu["held"] for gpu in machine["gpus"] or ())
-        used = f"{held} of {len(gpus)} GPUs or slots are in use" if gpus else "no run is here"
+        gpus = machine["gpus"] or ()
+        whole = [re.sub(PART, "", gpu["gpu"]) for gpu in gpus]
+        held = {name for name, gpu in zip(whole, gpus, strict=True) if gpu["held"]}
+        used = f"{len(held)} of {len(set(whole))} GPUs or slots are in use" if gpus else IDLE
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
             rows = []
@@ -89,8 +95,9 @@ def machines_table(machines: Json) -> RenderableType:
             rows = []
             for run in machine["runs"]:
                 note = "" if run["lives"] else "its agent has died; its trials are leaving"
-                counts = [f"{run['weight']:g}", str(run["gpus"]), str(run["wants"])]
-                rows.append([run["run"], run["user"], *counts, _time(run["for_s"]), note])
+                counts = [gpus_number(run[key]) for key in ("gpus", "wants")]
+                weight = f"{run['weight']:g}"
+                rows.append([run["run"], run["user"], weight, *counts, _time(run["for_s"]), note])
             heads = ("run", "user", ">weight", ">has", ">could use", ">here for", "")
             parts += [table_of(heads, rows)] if rows else []
         parts.append(Text())
@@ -153,9 +160,12 @@ def plan_view(plan: Json) -> RenderableType:
     parts += [Text(f"warning: {sentence}", style="yellow") for sentence in plan["warnings"]]
     rows = []
     for number, stage in enumerate(plan["stages"], 1):
-        groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
+        groups = ", ".join(
+            f"{g['trials']} x {gpus_number(g['gpus_per_trial'])}" for g in stage["groups"]
+        )
         times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
-        rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
+        gpus = gpus_number(stage["gpus"])
+        rows.append([str(number), *times, groups, gpus, f"{stage['gpu_min']:.2f}"])
     heads = [">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"]
     parts += [Text(), table_of(heads, rows), Text(), _bill(plan)]
     if configs := plan["configs"]:  # where a parameter is inactive there is a dash
@@ -172,7 +182,7 @@ def plan_view(plan: Json) -> RenderableType:
             rows.append([other["policy"], *["-"] * 5])
             reasons.append(Text(f"{other['policy']}: {other['impossible']}"))
         else:
-            counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
+            counts = (gpus_number(other[key]) for key in ("trials", "stages", "peak_gpus"))
             figures = (other["gpu_min"], other["forecast"]["gpu_min"]["p95"])
             rows.append([other["policy"], *counts, *(f"{figure:.1f}" for figure in figures)])
     heads = ["other policies", ">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95"]
@@ -218,7 +228,7 @@ def profile_view(profile: Json) -> RenderableType:
     for point in profile["points"]:
         timed = [str(point["samples"]), "measured"] if point["measured"] else ["", "fitted"]
         speed = [f"{point['speed']:.2f}", f"{point['efficiency']:.0%}"]
-        rows.append([str(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
+        rows.append([gpus_number(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
     heads = (">GPUs", ">s/report", ">speed", ">efficiency", ">timed", "")
     parts += [Text(), table_of(heads, rows), Text()]
     rows, size = [], profile["checkpoint_bytes"]

@@ -14,6 +14,7 @@ from seerd.agent.postmortem import (
     examine,
     is_closing,
     name_own_module,
+    name_share,
     of_hung,
     ranks,
 )
@@ -162,3 +163,15 @@ def test_a_module_of_the_source_that_was_not_found_is_named(tmp_path):
         name = module.split(".")[0]
         told = f"(seerd: {name} is in train.source, which is not on the module path)"
         assert tail[2:] == ([told] if is_own else [])
+
+
+def test_what_had_too_little_memory_on_a_part_of_a_gpu_is_named_with_its_part():
+    lacked = ["Traceback", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"]
+    for tail, share, named in (
+        (lacked, "2/4", ["seerd: it had 2/4 of the GPU, and of its memory"]),
+        (lacked, "", []),
+        (["ValueError: no"], "2/4", []),
+    ):
+        told = [*tail]
+        name_share(told, share)
+        assert told == [*tail, *named]

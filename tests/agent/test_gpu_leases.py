@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from seerd.agent.gpu_devices import cpu_slots, cuda_devices
 from seerd.agent.gpu_leases import (
     LeaseFolder,
     LeaseFolderError,
     RunHere,
     Use,
-    cpu_slots,
-    cuda_devices,
     free,
+    gpu_of,
     in_order,
     parsed_run,
 )
@@ -188,6 +188,7 @@ def test_a_folder_that_others_cannot_use_is_told_with_a_way_out(leases: Path) ->
         {"uses": {"gpu-0": ["t/1", float("inf")]}},
         {"since": float("nan")},
         {"run": 5},
+        {"parts": 3},
     ],
 )
 def test_what_makes_no_sense_is_not_heard(change: dict[str, object]) -> None:
@@ -225,21 +226,77 @@ def test_half_a_file_is_no_run() -> None:
     assert parsed_run(b"", "me", True) is None
 
 
-def test_a_device_has_one_lease_whatever_it_is_called(tmp_path: Path) -> None:
-    uuids = ["GPU-aaaa-1", "GPU-bbbb-2", "GPU-cccc-3"]
-    for number, uuid in enumerate(uuids):
-        place = tmp_path / f"0000:0{number}:00.0"
-        place.mkdir()
-        (place / "information").write_text(f"Model: \t H200\nGPU UUID: \t {uuid}\n")
-    bus = str(tmp_path)
-    assert [device.lease for device in cuda_devices(2, "", bus)] == ["gpu-0", "gpu-1", "gpu-2"]
-    named = cuda_devices(2, "GPU-cccc-3, GPU-bb", bus)
-    assert [(device.lease, device.name) for device in named] == [
-        ("gpu-2", "GPU-cccc-3"),
-        ("gpu-1", "GPU-bb"),
-    ]
-    assert [device.lease for device in cuda_devices(1, "2,0", bus)] == ["gpu-2", "gpu-0"]
-    assert [device.lease for device in cuda_devices(1, "MIG-1/2", bus)] == ["gpu-MIG-1_2"]
+LISTING = """\
+GPU 0: NVIDIA H200 (UUID: GPU-aaaa-1)
+GPU 1: NVIDIA H200 (UUID: GPU-bbbb-2)
+  MIG 3g.71gb     Device  0: (UUID: MIG-dddd-4)
+  MIG 1g.18gb     Device  1: (UUID: MIG-eeee-5)
+GPU 2: NVIDIA H200 (UUID: GPU-cccc-3)
+"""
+"""What `nvidia-smi -L` prints: only what this container or job may use, numbered from 0."""
+
+
+@pytest.mark.parametrize(
+    ("visible", "leases"),
+    [
+        ("GPU-cccc-3, GPU-bb", {"GPU-cccc-3": "gpu-cccc-3", "GPU-bb": "gpu-bbbb-2"}),
+        ("2,0", {"2": "gpu-cccc-3", "0": "gpu-aaaa-1"}),
+        ("MIG-dddd-4", {"MIG-dddd-4": "gpu-MIG-dddd-4"}),
+        ("MIG-GPU-bbbb-2/1/0", {"MIG-GPU-bbbb-2/1/0": "gpu-MIG-GPU-bbbb-2_1_0"}),
+        ("7,GPU-f", {"7": "gpu-7", "GPU-f": "gpu-f"}),
+    ],
+)
+def test_a_device_has_one_lease_whatever_it_is_called(visible: str, leases: dict[str, str]) -> None:
+    assert {one.name: one.lease for one in cuda_devices(1, visible, LISTING)} == leases
+
+
+def test_two_jobs_that_both_call_theirs_0_do_not_meet() -> None:
+    theirs = [cuda_devices(1, "0", line) for line in LISTING.splitlines()[::4]]
+    assert [[one.lease for one in some] for some in theirs] == [["gpu-aaaa-1"], ["gpu-cccc-3"]]
+
+
+def test_mig_devices_are_gpus() -> None:
+    devices = cuda_devices(2, "", LISTING)
+    assert [one.name for one in devices] == ["0", "MIG-dddd-4", "MIG-eeee-5", "2"]
+    assert [one.is_mig for one in devices] == [False, True, True, False]
+
+
+def test_without_a_listing_devices_have_their_numbers() -> None:
+    assert [one.lease for one in cuda_devices(2, "", "")] == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [
+        ((1, 2), (0, 2), True),
+        ((1, 2), (1, 2), False),
+        ((1, 2), (1, 4), True),
+        ((1, 2), (2, 4), False),
+        ((5, 16), (1, 4), False),
+        ((5, 16), (3, 8), True),
+        ((0, 1), (3, 4), False),
+        ((15, 16), (0, 1), False),
+    ],
+)
+def test_parts_of_a_gpu_are_had_together_unless_they_overlap(
+    leases: Path, first: tuple[int, int], second: tuple[int, int], both: bool
+) -> None:
+    folder, other = LeaseFolder(str(leases)), LeaseFolder(str(leases))
+    for here, there in ((first, second), (second, first)):
+        mine = folder.lease_part("gpu-a", *here)
+        assert mine is not None
+        theirs = other.lease_part("gpu-a", *there)
+        assert (theirs is not None) == both
+        free([*mine, *(theirs or ())])
+    assert folder.leased() == []
+
+
+def test_a_part_is_listed_and_those_that_it_is_in_are_not(folder: LeaseFolder) -> None:
+    leases = folder.lease_part("gpu-a", 2, 4)
+    assert folder.leased() == ["gpu-a.2of4"]
+    assert gpu_of("gpu-a.2of4") == gpu_of("gpu-a") == "gpu-a"
+    assert leases is not None
+    free(leases)
 
 
 def test_leases_are_listed_by_number() -> None:

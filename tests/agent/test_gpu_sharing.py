@@ -9,14 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from seerd.agent import gpu_sharing, host
-from seerd.agent.gpu_leases import (
-    Device,
-    LeaseFolder,
-    RunHere,
-    cpu_slots,
-    cuda_devices,
-    folder_path,
-)
+from seerd.agent.gpu_devices import Device, cpu_slots, cuda_devices
+from seerd.agent.gpu_leases import LeaseFolder, RunHere, folder_path
 from seerd.agent.gpu_sharing import SharedGpus, shared
 from seerd.agent.protocol import Complained, Fact, Noticed, Shared
 
@@ -26,15 +20,17 @@ PREFIX = f"shared-{os.getpid()}-"
 class Run:
     """A run on this machine, and what it was told."""
 
-    def __init__(self, here: RunHere, devices: list[Device], clock: Callable[[], float]) -> None:
-        self.here = here
+    def __init__(
+        self, here: RunHere, devices: list[Device], clock: Callable[[], float], parts: int
+    ) -> None:
+        self.here, self.parts = here, parts
         self.shares: list[int] = []
         self.whys: list[str] = []
         self.stopped: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[bool]] = {}
         self._asked: dict[str, list[int]] = {}
         self.waits: list[tuple[str, str]] = []
-        self.gpus = SharedGpus(here, devices, here.most, self._hear, clock)
+        self.gpus = SharedGpus(here, devices, None, self._hear, clock)
 
     def _hear(self, facts: list[Fact]) -> None:
         for fact in facts:
@@ -62,10 +58,17 @@ class Run:
         return [trial for trial, task in self.tasks.items() if not task.done()]
 
     @property
-    def holds(self) -> list[str]:
-        """The names of the GPUs that its attempts have."""
-        having = [trial for trial in self.asked if trial not in self.waiting]
-        return self.gpus.names(gpu for trial in having for gpu in self._asked[trial])
+    def having(self) -> list[str]:
+        return [trial for trial in self.asked if trial not in self.waiting]
+
+    @property
+    def leases(self) -> list[str]:
+        """The leases of what its attempts have."""
+        held = [self.gpus._held[f"{trial}/1"] for trial in self.having]
+        return [place.lease for one in held for place in one.places]
+
+    def names(self, trial: str) -> list[str]:
+        return self.gpus.names(f"{trial}/1")
 
     async def over(self, trial: str) -> None:
         """End an attempt, whether it has its GPUs or waits for them."""
@@ -93,12 +96,15 @@ class Machine:
         self.came = 0
         self.now = 1000.0
 
-    def comes(self, gpus: int = 8, weight: float = 1.0, *, cuda: bool = True) -> Run:
+    def comes(
+        self, gpus: int = 8, weight: float = 1.0, *, cuda: bool = True, parts: int = 1
+    ) -> Run:
         self.came += 1
         there = cuda_devices(gpus, "") if cuda else cpu_slots(gpus)
         pool = [device.lease for device in there]
         here = RunHere(f"{PREFIX}{self.came}", weight, gpus, 0, 1, pool, float(self.came), {})
-        self.runs.append(Run(here, there, lambda: self.now))
+        self.runs.append(Run(here, there, lambda: self.now, parts))
+        self.runs[-1].gpus.need(1, parts)
         return self.runs[-1]
 
     def look(self, after_s: float = 1.0) -> None:
@@ -144,8 +150,8 @@ def test_a_run_alone_gets_the_gpus_that_it_asks_for_at_once(machine: Machine) ->
         machine.look()
         assert await run.wants("a", 4, 5, 6, 7)
         assert await run.wants("b", 0)
-        assert run.gpus.names([4, 5, 6, 7]) == ["4", "5", "6", "7"]
-        assert run.gpus.names([0]) == ["0"]
+        assert run.names("a") == ["4", "5", "6", "7"]
+        assert run.names("b") == ["0"]
         assert run.shares == []
         run.ends("a")
         assert leased() == ["gpu-0"]
@@ -182,10 +188,22 @@ def test_the_second_run_gets_its_share_when_the_first_has_given_it_back(machine:
         first.ends("t4", "t5", "t6", "t7")
         machine.look()
         assert all([await second.has(f"u{gpu}") for gpu in range(4)])
-        assert second.gpus.names(range(4)) == ["4", "5", "6", "7"]
+        assert [second.names(f"u{gpu}")[0] for gpu in range(4)] == ["4", "5", "6", "7"]
         assert not await first.wants("t8", 4), "beyond its share"
         first.stopped["t8"].set()
         assert await first.has("t8")
+
+    run_it(story)
+
+
+def test_one_gpu_that_is_shared_is_named_as_one(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = (machine.comes(1, parts=2) for _ in range(2))
+        assert await first.wants("t0", 0)
+        assert await first.wants("t1", 1)
+        machine.look()
+        assert second.shares == [1]
+        assert second.whys == [f"1 GPU is shared with {PREFIX}1 of {user()} (weight 1)"]
 
     run_it(story)
 
@@ -260,7 +278,7 @@ def test_a_run_that_could_do_nothing_with_its_share_waits_and_the_other_keeps_al
     async def story() -> None:
         first, second = machine.comes(), machine.comes()
         for run in (first, second):
-            run.gpus.need(8)
+            run.gpus.need(8, 1)
         assert await first.wants("t", *range(8))
         machine.look()
         machine.look()
@@ -420,7 +438,92 @@ def test_a_larger_trial_waits_for_all_its_gpus_and_holds_none_meanwhile(machine:
         first.ends("t2")
         machine.look()
         assert await second.has("u")
-        assert second.gpus.names([0, 1]) == ["2", "3"]
+        assert second.names("u") == ["2", "3"]
+
+    run_it(story)
+
+
+def test_parts_of_one_gpu_have_the_numbers_that_were_asked_for(machine: Machine) -> None:
+    async def story() -> None:
+        run = machine.comes(2, parts=4)
+        assert await run.wants("a", 5)
+        assert await run.wants("b", 6, 7)
+        assert await run.wants("c", 0, 1, 2, 3)
+        assert [run.names(trial) for trial in "abc"] == [["1"], ["1"], ["0"]]
+        assert leased() == ["gpu-0", "gpu-1.1of4", "gpu-1.2of4", "gpu-1.3of4"]
+        assert not await run.wants("d", 4, 5, 6, 7), "a whole GPU has no neighbour"
+        for trial in "ab":
+            run.ends(trial)
+        machine.look()
+        assert await run.has("d")
+        assert run.shares == []
+
+    run_it(story)
+
+
+def test_runs_share_a_gpu_if_all_of_them_have_parts(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = machine.comes(1, parts=2), machine.comes(1, parts=4)
+        machine.look()
+        assert await first.wants("a", 0)
+        assert await second.wants("b", 0)
+        assert not await second.wants("c", 1, 2), "one part alone is left"
+        second.stopped["c"].set()
+        assert await second.wants("d", 2)
+        assert leased() == ["gpu-0.0of2", "gpu-0.2of4", "gpu-0.3of4"]
+        third = machine.comes(1)
+        assert not await third.wants("e", 0)
+        machine.look(gpu_sharing.PATIENCE_S + 1)
+        machine.look()
+        assert (first.shares[-1], second.shares[-1], third.shares) == (1, 2, [])
+        held = f"the run {PREFIX}1 of {user()} has gpu-0.0of2; the run {PREFIX}2 of {user()} has"
+        assert third.waits[0] == ("e/1", f"{held} gpu-0.2of4, gpu-0.3of4")
+
+    run_it(story)
+
+
+def test_two_runs_on_one_gpu_have_half_of_its_parts_each(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = machine.comes(1, parts=4), machine.comes(1, parts=4)
+        for run in (first, second):
+            for slot in range(4):
+                await run.wants(f"t{slot}", slot)
+        machine.look()
+        assert (first.shares, second.shares) == ([2], [2])
+        first.ends("t2", "t3")
+        machine.look()
+        assert [await second.has(f"t{slot}") for slot in range(4)] == [True, True, False, False]
+
+    run_it(story)
+
+
+def test_parts_go_where_the_run_has_parts_already_so_that_whole_gpus_stay_free(
+    machine: Machine,
+) -> None:
+    async def story() -> None:
+        first, second = machine.comes(3, parts=2), machine.comes(3, parts=2)
+        assert await first.wants("a", 2, 3)
+        assert await second.wants("b", 4)
+        assert await second.wants("c", 3)
+        assert [second.names(trial) for trial in "bc"] == [["2"], ["2"]]
+        assert second.gpus.shown(range(3)) == ["0", "2", "2"]
+        assert second.gpus.left() == ["0", "2"]
+
+    run_it(story)
+
+
+def test_a_share_that_was_reported_before_parts_were_known_is_reported_again(
+    machine: Machine,
+) -> None:
+    async def story() -> None:
+        first, second = machine.comes(2), machine.comes(2)
+        for run in (first, second):
+            await run.wants("t", 0)
+        machine.look()
+        assert second.shares == [1]
+        second.gpus.need(1, 4)
+        machine.look()
+        assert second.shares == [1, 4]
 
     run_it(story)
 

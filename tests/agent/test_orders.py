@@ -216,7 +216,7 @@ def test_while_no_file_can_be_opened_all_goes_on(
     stage = Stage(tmp_path, weight=weight)
 
     async def script() -> None:
-        stage.orders.come()
+        await stage.orders.come()
         await stage.prepare(**SCRIPTED)
         stage.start(
             f"until test -e go; do sleep 0.02; done; echo '{REPORT}' >>$SEERD_DIR/out.jsonl"
@@ -517,11 +517,12 @@ def test_a_relative_source_is_in_the_agents_folder_and_threads_are_shared_out(
     job = replace(Stage(tmp_path).job, source="src", threads=0)
     cores = os.cpu_count() or 1
     for gpus in (1, 2, 1000):
-        resolved = replace(here, gpus=gpus).resolved(job)
+        resolved = replace(here, gpus=gpus).resolved(job, 1)
         assert resolved == replace(
             job, source=str(here.folder / "src"), threads=max(1, cores // gpus)
         )
-    assert here.resolved(replace(job, threads=3)).threads == 3
+    assert here.resolved(replace(job, threads=3), 4).threads == 3
+    assert replace(here, gpus=1).resolved(job, 2).threads == max(1, cores // 2)
     assert here.machine.folder == here.folder
     assert (here.machine.cuda, here.machine.marker) == (False, f"{RUN}//health")
     places = here.places("t1", 2)
@@ -580,7 +581,7 @@ def test_gpus_that_are_shared_come_with_the_run_and_go_with_it(
     stage = Stage(tmp_path, weight=2.0, gpus=2)
 
     async def script() -> None:
-        stage.orders.come()
+        await stage.orders.come()
         registered = [path for path in (tmp_path / "leases").iterdir() if "run-" in path.name]
         told = json.loads(registered[0].read_text())
         assert (told["run"], told["weight"], told["most"]) == (RUN, 2.0, 2)
@@ -601,11 +602,45 @@ def test_gpus_that_are_shared_come_with_the_run_and_go_with_it(
     folder.close()
 
     async def again() -> None:
-        stage.orders.come()
+        await stage.orders.come()
         registered = [path for path in (tmp_path / "leases").iterdir() if "run-" in path.name]
         assert {json.loads(path.read_text())["least"] for path in registered} == {2}
 
     stage.plays(again)
+
+
+def test_mig_devices_are_gpus_by_their_uuid_and_used_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEERD_GPU_LEASES", str(tmp_path / "leases"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    lines = [
+        "GPU 0: A100 (UUID: GPU-a1)",
+        *(f"  MIG 3g.20gb Device {n}: (UUID: MIG-{n})" for n in (4, 5)),
+    ]
+    listing = "".join(f"echo '{line}'\n" for line in lines)
+    cards = "echo 0, GPU-a1, 3, A100, 40960, 550.1"
+    (tools / "nvidia-smi").write_text(
+        f"#!/bin/sh\ncase $1 in -L) {listing};; *gpu=*) {cards};; esac\n"
+    )
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    stage = Stage(tmp_path, weight=1.0, gpus=2, cuda=True)
+
+    async def script() -> None:
+        await stage.orders.come()
+        assert stage.orders.devices == ["MIG-4", "MIG-5"]
+        await stage.prepare("p", Expected(2, 0, torch=False), **SCRIPTED)
+        stage.start(WAITS, "t1", 0, 1)
+        refused = await stage.outcome("s-t1-1")
+        assert refused.why.startswith("a trial can use one MIG device only")
+        stage.start("echo $CUDA_VISIBLE_DEVICES >$SEERD_DIR/gpu", "t2", 1)
+        assert (await stage.end("t2")).cause == "finished"
+        assert (stage.attempt("t2") / "gpu").read_text() == "MIG-5\n"
+
+    stage.plays(script)
 
 
 def test_when_all_is_killed_nothing_is_left_however_it_hides(stage: Stage) -> None:

@@ -205,6 +205,18 @@ def test_this_machine_is_looked_at_once(
     assert this_machine().device == "NVIDIA T4"
 
 
+def test_mig_devices_of_this_machine_are_its_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["GPU 0: NVIDIA A100 (UUID: GPU-1)"]
+    lines += [f"  MIG 3g.20gb     Device  {n}: (UUID: MIG-{n})" for n in range(2)]
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n" + "".join(f"echo '{a}'\n" for a in lines))
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    machine = this_machine()
+    assert (machine.cuda_devices, machine.device) == (2, "NVIDIA A100")
+
+
 KEPT = {
     "hosts": [
         {"address": "10.0.0.5", "user": "ubuntu", "port": 22, "gpus": 8, "cuda": True},

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import Assignment, Slots, place
 from tests.digests import digest
 
 FILE = Path(__file__).parent / "transcripts" / "placed.txt"

@@ -6,18 +6,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from seerd.core.placement import (
+from seerd.core.packing import (
     CANDIDATES,
-    Assignment,
     Before,
     Demand,
     Home,
     PackingNode,
-    Slots,
     _Rooms,
     choose,
-    place,
 )
+from seerd.core.placement import Assignment, Slots, place
 
 
 def nodes(*gpus: int) -> list[PackingNode]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seerd.core.events import TrialReported
-from seerd.core.last_words import memory_lacked
+from seerd.core.last_words import memory_lacked, obstacle_of
 from seerd.core.lifecycle import TrialPhase
 from tests.core.test_alike import crash, run_of
 from tests.core.test_answers import Run
@@ -128,6 +128,44 @@ def test_another_failure_is_tried_again(tail: tuple[str, ...]) -> None:
 )
 def test_what_gpus_say_that_have_too_little_memory(line: str) -> None:
     assert memory_lacked((*FRAMES, line)) == "alone"
+
+
+LACKED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has a total "
+LACKED += "capacity of 15.77 GiB of which {} is free. Including non-PyTorch memory, this process "
+LACKED += "has 3.20 GiB memory in use. Process 4711 has 7.25 GiB memory in use. {}Of the allocated"
+OLD = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.77 GiB total "
+OLD += "capacity; 3.08 GiB already allocated; 4.00 MiB free; 3.12 GiB allowed; 3.10 GiB reserved"
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        (LACKED.format("512.00 MiB", "5.32 GiB", "3.12 GiB allowed; "), "share"),
+        (LACKED.format("512.00 MiB", "5.32 GiB", ""), "beside"),
+        (LACKED.format("2.00 GiB", "812.00 MiB", "3.12 GiB allowed; "), "beside"),
+        (LACKED.format("2.00 GiB", "812.00 bytes", "3.12 GiB allowed; "), "beside"),
+        (OLD, "alone"),
+        (OLD.replace("4.00 MiB free", "4.00 GiB free"), "share"),
+        ("torch.OutOfMemoryError: HIP out of memory. 3.12 GiB allowed; Of the", "share"),
+    ],
+)
+def test_a_part_of_a_gpu_that_is_too_small_is_told_from_a_gpu_that_is_full(
+    line: str, how: str
+) -> None:
+    tail = (*FRAMES, line, "seerd: it had 1/4 of the GPU, and of its memory")
+    assert memory_lacked(tail) == how
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA error: the MPS client has been terminated by the server",
+        "RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon",
+        "torch.AcceleratorError: CUDA error: MPS server is not ready to accept new MPS client",
+    ],
+)
+def test_what_mps_ends_is_not_the_trials_fault(line: str) -> None:
+    assert obstacle_of((*FRAMES, line)) == "device"
 
 
 @pytest.mark.parametrize(

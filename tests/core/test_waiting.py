@@ -7,7 +7,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.core.placement import Demand, first_waiting
+from seerd.core.packing import Demand
+from seerd.core.placement import first_waiting
 
 sizes = st.lists(st.sampled_from([1, 1, 2, 3, 4, 8]), max_size=25)
 

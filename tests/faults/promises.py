@@ -80,7 +80,8 @@ class Promises:
 
     def billed_gpu_s(self) -> float:
         """By the cloud's own account."""
-        gpus = self._play.scenario.facts.cluster.gpus_per_instance
+        cluster = self._play.scenario.facts.cluster
+        gpus = cluster.gpus(cluster.gpus_per_instance)
         return sum(
             gpus * instance.billed_s(self._play.now)
             for instance in self._play.ec2.instances.values()
@@ -171,7 +172,8 @@ class Promises:
             seconds += overlap_s(merged([*_before(dead_at, host.hung), *dead]), unreachable)
             seconds += overlap_s(_before(dead_at, host.alone), unhelped)
         seconds += sum(play.ec2.instances[one].billed_s(play.now) for one in self._unseen)
-        return seconds * play.scenario.facts.cluster.gpus_per_instance
+        cluster = play.scenario.facts.cluster
+        return seconds * cluster.gpus(cluster.gpus_per_instance)
 
     def _take_in_hand(self) -> None:
         """What was seen to be wrong where trials run."""
@@ -369,9 +371,10 @@ class Promises:
             own = job.problem.limits
             spans = self._play.shared.used.get(job.id, [])
             if own.budget_gpu_s < whole.budget_gpu_s:
-                used = sum((one.until - one.since) * one.gpus for one in spans)
-                budget_gpu_s = own.budget_gpu_s * self._play.scenario.promised_to_jobs
-                allowed = budget_gpu_s + sum(self._out_of_reach_s(one) * one.gpus for one in spans)
+                parts = scenario.facts.parts
+                used = sum((one.until - one.since) * one.gpus for one in spans) / parts
+                away = sum(self._out_of_reach_s(one) * one.gpus for one in spans) / parts
+                allowed = own.budget_gpu_s * scenario.promised_to_jobs + away
                 if used > allowed + EPSILON_S:
                     self.broken(f"{job.id} has taken {used:.1f} GPU-seconds of {allowed:.1f}")
             if own.deadline_s < whole.deadline_s:

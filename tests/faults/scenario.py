@@ -25,6 +25,7 @@ from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALK
 from tests.faults.training import Script
 from tests.faults.versions import NAMES, Version, some_versions
 from tests.faults.weather import Span, Weather
+from tests.parts import in_parts, job_in_parts
 
 SLOW_STORE = 0.15
 """So many runs have checkpoints that take up to two minutes to store."""
@@ -42,6 +43,9 @@ PROFILE = Profile(
     CloudProfile(Latency(5.0, 15.0), Latency(25.0, 60.0), Latency(1.0, 3.0)),
 )
 """What was measured of the script and of the cloud."""
+
+SHARED = 0.25
+"""In so many runs trials may share GPUs."""
 
 GROUPS = 0.2
 """So many runs are shared by several jobs, but for those of `ONE_JOB`."""
@@ -304,12 +308,14 @@ class Scenario:
         return replace(self, weather=self.weather.without(part))
 
 
-def scenario(seed: int) -> Scenario:
-    """What this seed means."""
+def scenario(seed: int, parts: int | None = None) -> Scenario:
+    """What this seed means. `parts`: of a GPU; None: as it is drawn, in some runs several."""
     rng = random.Random(f"scenario {seed}")
     while (facts := some_run(rng, seed)) is None:
         pass
     facts = some_group(random.Random(f"group {seed}"), seed) or facts
+    if parts is None:
+        parts = some_parts(random.Random(f"parts {seed}"))
     script = some_script(rng)
     if random.Random(f"upload {seed}").random() < SLOW_STORE:
         script = replace(script, upload_s=random.Random(f"upload of {seed}").uniform(4.0, 20.0))
@@ -328,9 +334,17 @@ def scenario(seed: int) -> Scenario:
     more = some_extension(random.Random(f"extension {seed}"), deadline_s)
     asks = some_asks(random.Random(f"asks {seed}"), facts)
     new = with_short_limits(some_new_job(random.Random(f"new job {seed}"), facts), facts, seed)
+    if parts > 1:
+        facts = in_parts(facts, parts)
+        new = new and replace(new, job=job_in_parts(new.job, parts))
     return Scenario(
         seed, facts, script, weather, kills, versions=versions, more=more, asks=asks, new=new
     )
+
+
+def some_parts(rng: random.Random) -> int:
+    """How many trials may share a GPU: several in some runs."""
+    return rng.choice([2, 4, 8]) if rng.random() < SHARED else 1
 
 
 def some_asks(rng: random.Random, facts: RunFacts) -> tuple[JobAsk, ...]:

@@ -79,7 +79,7 @@ KEPT = (
 
 @pytest.mark.parametrize("seed", KEPT)
 def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
-    kept = scenario(seed)
+    kept = scenario(seed, parts=1)
     one_job = seed in ONE_JOB
     assert kept.facts.problem.params.name != DEFAULT, "it is another run than the one that failed"
     assert one_job == (not kept.facts.jobs), "it is another run than the one that failed"
@@ -97,7 +97,7 @@ clocks.
 
 @pytest.mark.parametrize("seed", STRAINED)
 def test_a_seed_with_strains_is_kept(seed: int) -> None:
-    assert not play(scenario(seed)).wrong
+    assert not play(scenario(seed, parts=1)).wrong
 
 
 DAMAGED = (
@@ -109,7 +109,7 @@ DAMAGED = (
 
 @pytest.mark.parametrize("seed", DAMAGED)
 def test_a_seed_with_a_damaged_journal_is_kept(seed: int) -> None:
-    report = play(scenario(seed))
+    report = play(scenario(seed, parts=1))
     assert not report.wrong
     assert report.injected.keys() & set(JOURNALS)
 
@@ -136,7 +136,7 @@ def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there
 
 def calm(seed: int) -> Scenario:
     """This seed's run with nothing going wrong."""
-    return replace(scenario(seed), kills=(), weather=Weather(), versions=())
+    return replace(scenario(seed, parts=1), kills=(), weather=Weather(), versions=())
 
 
 @functools.cache
@@ -285,7 +285,7 @@ def own_budget(run: Scenario) -> bool:
 
 
 def test_what_fails_is_shrunk_to_what_it_takes() -> None:
-    run = replace(scenario(3), promised_gpu_s=1.0)
+    run = replace(scenario(3, parts=1), promised_gpu_s=1.0)
     smallest, report = shrink(
         replace(run, weather=Weather({"tells twice": 0.5}, {"rebalance hint": ((50.0, 50.0),)}))
     )

@@ -13,6 +13,7 @@ SAMPLES = (
     "ModuleNotFoundError: No module named 'timm'",
     "RuntimeError: context has already been set",
     "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future was running or pending.",
+    "seerd: it had 1/4 of the GPU, and of its memory",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
     "RuntimeError: CUDA error: invalid device ordinal",
     "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2>",

@@ -10,6 +10,8 @@ CHARGES = "tests/core/test_sharing.py"
 WAITS = "tests/agent/test_agent_waits.py"
 LEASES = "tests/agent/test_gpu_leases.py"
 KEEPER = "tests/agent/test_gpu_keeper.py"
+PARTS = "tests/agent/test_agent_parts.py"
+PACKINGS = "tests/properties/test_packings.py"
 
 BESIDE_OTHERS = (
     Mutant(
@@ -72,9 +74,57 @@ BESIDE_OTHERS = (
         "a lease is given to whoever asks",
         "no GPU is given to two trials",
         "LeaseFolder.lease",
-        "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "fcntl.flock(descriptor, lock | fcntl.LOCK_NB)",
         "",
         (f"{LEASES}::test_a_gpu_is_leased_once_and_free_when_its_lease_is_closed",),
+    ),
+    Mutant(
+        "a part is given to two trials",
+        "of two parts of a GPU that overlap only one is had",
+        "LeaseFolder.lease_part",
+        "fcntl.LOCK_EX if size == parts else fcntl.LOCK_SH",
+        "fcntl.LOCK_SH",
+        (f"{LEASES}::test_parts_of_a_gpu_are_had_together_unless_they_overlap",),
+    ),
+    Mutant(
+        "a run counts its share in another run's parts",
+        "shares are divided in the smallest parts of all runs",
+        "SharedGpus._see_others",
+        "fair_shares(total * fine, claims)[str(own)] // units[own]",
+        "fair_shares(total * fine, claims)[str(own)]",
+        (f"{SHARING}::test_runs_share_a_gpu_if_all_of_them_have_parts",),
+    ),
+    Mutant(
+        "a part has no room for its CUDA context",
+        "a trial on a part of a GPU is held to its share of memory",
+        "gpu_share.allowed_bytes",
+        "total * int(part) // int(parts) - CONTEXT_BYTES",
+        "total * int(part) // int(parts)",
+        (PACKINGS, PARTS),
+    ),
+    Mutant(
+        "a trial on a part may use the memory of the GPU",
+        "a trial on a part of a GPU is held to its share of memory",
+        "launch_plan",
+        "cuda and not start.is_whole",
+        "False",
+        (PARTS,),
+    ),
+    Mutant(
+        "a fork of the warm process may use the memory of the GPU",
+        "a trial on a part of a GPU is held to its share of memory",
+        "identity.wear",
+        "gpu_share.hold()",
+        "",
+        (PARTS,),
+    ),
+    Mutant(
+        "jobs that call their GPUs 0 wait for each other",
+        "a GPU's lease is named by its UUID",
+        "gpu_devices._place",
+        "name = uuids[int(name)]",
+        "pass",
+        (LEASES,),
     ),
     Mutant(
         "what a file says counts, not its lock",
@@ -176,7 +226,7 @@ BESIDE_OTHERS = (
         "a run leases more than its share",
         "a run gets its share",
         "SharedGpus._serve",
-        "len(request.gpus) <= room",
+        "len(request.slots) <= room",
         "True",
         (SHARING,),
     ),
@@ -232,15 +282,15 @@ BESIDE_OTHERS = (
         "CPU slots are as many as this run names",
         "CPU slots are as many as the run names that names most",
         "SharedGpus._see_others",
-        "max([self._run.most, *theirs])",
+        "max([self._run.most // self._run.parts, *theirs])",
         "self._run.most",
         (f"{SHARING}::test_cpu_slots_are_as_many_as_the_run_says_that_says_most",),
     ),
     Mutant(
         "any GPUs are taken first",
         "GPUs that are free are those of the same numbers",
-        "SharedGpus._candidates",
-        "yield [every[gpu] for gpu in gpus if gpu < len(every)]",
+        "SharedGpus._choices",
+        "yield [every[number] for number in numbers if number < len(every)]",
         "",
         (SHARING,),
     ),

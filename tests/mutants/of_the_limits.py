@@ -64,7 +64,7 @@ COUNTING = (
         "a launch is thought to cost nothing before it runs",
         "the budget is kept, with what is committed",
         "affordable_launch",
-        "budget_gpu_s(state) - gpus * least_s",
+        "budget_gpu_s(state) - state.facts.gpus(gpus) * least_s",
         "budget_gpu_s(state)",
         (LIMITS,),
     ),

@@ -292,7 +292,7 @@ PROMISED = (
         "a trial that waits for another run's GPUs has none yet",
         "a trial that was told to start counts as if it had its GPUs",
         "enact._",
-        "state.ledger.start(Charge(key, slots.node, len(slots.gpus), state.now))",
+        "state.ledger.start(Charge(key, slots.node, gpus, state.now))",
         "pass",
         (f"{LIMITS}",),
     ),

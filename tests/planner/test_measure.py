@@ -204,3 +204,18 @@ def test_the_smallest_limits_that_are_told_are_enough() -> None:
 
 def test_a_spec_cannot_name_it() -> None:
     assert "profile" not in POLICIES
+
+
+def test_parts_are_measured_with_as_many_trials_as_share_the_gpu(facts: MakeFacts) -> None:
+    made = profiled(facts, p_max=None, gpus=8)
+    problem = replace(made.problem, parts=4, gpus_per_instance=8)
+    cluster = replace(made.cluster, parts=4)
+    world = World(msgspec.structs.replace(made, problem=problem, cluster=cluster), PLAIN)
+    state = world.run()
+    assert state.end.status == "done"
+    found = measured(world.journal, 4).report_s
+    assert {size: round(times[-1], 6) for size, times in found.items()} == {
+        slots / 4: pytest.approx(law(slots)) for slots in (1, 2, 4, 8)
+    }
+    assert len(state.trials) == 4
+    assert {c.config["lr"] for c in state.trials.values()} == {0.5}

@@ -101,7 +101,7 @@ def forecasts() -> Iterator[str]:
         for start_s in (0.0, 70.0):
             made = forecast_outline(outline, cluster, UNEVEN, start_s=start_s, samples=40)
             yield f"{name} from {start_s:g}s: {shown(made)}"
-            yield f"  closed early: {shown(closed_early(made, outline, 91.0))}"
+            yield f"  closed early: {shown(closed_early(made, outline, cluster, 91.0))}"
 
 
 def alone() -> Iterator[str]:

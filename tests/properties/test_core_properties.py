@@ -27,6 +27,7 @@ from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import exactly
+from tests.parts import in_parts
 from tests.recorded import recorded
 
 SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "50"))
@@ -147,6 +148,7 @@ def faulty_world(
     policies: Sequence[str] = ALL_BUT_BOHB,
     *,
     several: bool = False,
+    parts: int = 1,
 ) -> World:
     """A run with faults at random moments: crashing, straggling and dropped trials, machines that
     are lost or taken back, with or without notice, or cannot be had, killed daemons, NaN, trials
@@ -154,6 +156,7 @@ def faulty_world(
     """
     rng = random.Random(seed)
     facts = some_group(rng, seed, make) if several else some_facts(rng, seed, make, policies)
+    facts = in_parts(facts, parts) if parts > 1 else facts
     rented = facts.cluster.per_instance
     unlucky = rng.random() * 0.02
 
@@ -251,6 +254,7 @@ def check_accounts(world: World, state: State) -> None:
     cluster = state.facts.cluster
     rented = cluster.per_instance
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if rented else world.fleet.held_gpu_s
+    billed /= cluster.parts
     charged = state.ledger.spent_gpu_s(state.now)
     assert billed <= budget_gpu_s(state) + EXACT, (
         f"{billed} GPU-seconds billed of {budget_gpu_s(state)}"
@@ -324,6 +328,15 @@ def test_the_same_where_jobs_share_the_run(facts: MakeFacts, first: int) -> None
 @pytest.mark.parametrize("first", range(0, SEEDS, 100))
 def test_the_same_where_others_use_the_machines_too(facts: MakeFacts, first: int) -> None:
     run_seeds(facts, range(first, min(first + 50, SEEDS)), ALL_BUT_BOHB, shared_world)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_same_where_trials_share_gpus(facts: MakeFacts, parts: int) -> None:
+    seeds = range(SEEDS // 2)
+    run_seeds(facts, seeds, ALL_BUT_BOHB, partial(faulty_world, parts=parts))
+    run_seeds(
+        facts, range(SEEDS // 5), ALL_BUT_BOHB, partial(faulty_world, several=True, parts=parts)
+    )
 
 
 def test_the_same_with_the_model_of_bohb(facts: MakeFacts) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import Assignment, Slots, place
 from tests.examples import few
 
 Case = tuple[list[Demand], dict[str, Assignment], list[PackingNode]]

@@ -179,8 +179,8 @@ class Core:
         known = {"asked_s": 0.25, "seed": 7, "config": config, "checkpoints": checkpoints}
         trials = OfAnyName(lambda name: SimpleNamespace(id=name, **known))
         requests = SimpleNamespace(answered=self.answers)
-        plan = SimpleNamespace(question=None)
-        return SimpleNamespace(trials=trials, requests=requests, plan=plan)
+        plan, facts = SimpleNamespace(question=None), SimpleNamespace(parts=1)
+        return SimpleNamespace(facts=facts, trials=trials, requests=requests, plan=plan)
 
     @property
     def queue(self) -> EventQueue:

@@ -47,7 +47,8 @@ class HostsBackend(Backend[HostsKeys]):
                 gpus_per_instance=min(sizes),
                 max_instances=len(sizes),
                 terminate_s=END_S,
-            )
+            ),
+            cuda=all(host.cuda for host in self.keys.hosts),
         )
 
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> tuple[SshHost, ...]:

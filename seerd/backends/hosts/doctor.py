@@ -16,6 +16,7 @@ from typing import Any
 
 import asyncssh
 
+from seerd.agent.gpu_devices import cuda_devices
 from seerd.agent.needs import needs_torch
 from seerd.backends.backend import FREE_BYTES, PYTHON, GpuUse
 from seerd.backends.bundle import build_agent
@@ -111,7 +112,7 @@ def _judged(
     """Judge a host by its answer: all that is wrong in one finding, with the worst level."""
     wrong = _of_torch(host, answer, trials)
     code, text = answer["smi"]
-    gpus = sum(line.startswith("GPU ") for line in text.splitlines())
+    gpus = len(cuda_devices(0, "", text))
     if host.cuda and code:
         wrong.append(f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}")
     elif host.cuda and gpus < host.gpus:

@@ -8,17 +8,24 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import structs
 
-from seerd.core.events import Objective
+from seerd.core.commands import Launch
+from seerd.core.events import Objective, RunFacts
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.metrics import best_saved, last_value, names_of, value_of, violations_of
 from seerd.core.state import GONE, State, Trial
+from seerd.planner.gpu_parts import gpus_text, whole_or_part
 from seerd.planner.model import Report
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.explanations import AttemptHistory, Explanation, held_gpu_s
-from seerd.telling.explanation.reasons import minutes, needed, wanted
+from seerd.telling.explanation.explanations import (
+    AttemptHistory,
+    Explanation,
+    held_gpu_s,
+    places_json,
+)
+from seerd.telling.explanation.reasons import minutes, needed, wanted_sizes
 from seerd.telling.explanation.sentences import fill, metric_of, predicate, reason, sentence
 from seerd.telling.explanation.timeline import Cost, Timeline, costs
 from seerd.telling.outcomes import outcomes, why_text
@@ -207,7 +214,7 @@ def _fate(
     if trial.phase is TrialPhase.ELIMINATED or trial.out:
         return "eliminated", stood or trial.why
     if state.phase is not RunPhase.OVER:
-        return _present(trial, stopped)
+        return _present(trial, stopped, state.facts)
     if attempt is None:
         return "never-started", "there were never GPUs for it"
     if attempt.stopped is not None and attempt.stopped.why in ("closing", "hard"):
@@ -219,11 +226,11 @@ def _fate(
     return "paused", f"when the run ended it was waiting; its last attempt: {how}"
 
 
-def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
+def _present(trial: Trial, stopped: Explanation | None, facts: RunFacts) -> tuple[str, str]:
     if trial.held is not None:
         return "running", f"it is {trial.phase}, with {count(trial.reports, 'report')} so far"
     if trial.gpus:
-        return "waiting", f"it waits for {count(trial.gpus, 'GPU')}"
+        return "waiting", f"it waits for {gpus_text(facts.gpus(trial.gpus))}"
     if stopped is None:
         return "paused", "it has not been started yet"
     return "paused", f"it was stopped{reason(stopped)}"
@@ -237,14 +244,16 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
     decided = [one for one in timeline.explanations if one.decided]
-    book, budget = state.ledger, budget_gpu_s(state)
+    book, budget, facts = state.ledger, budget_gpu_s(state), state.facts
     spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
     under_way = []
     for command in state.under_way.values():
         kind, event = str(type(command).__struct_config__.tag), int(command.id.partition(".")[0])
-        facts = {**structs.asdict(command), "nodes": getattr(command, "nodes", ())}
+        fields = {**structs.asdict(command), "nodes": getattr(command, "nodes", ())}
+        if isinstance(command, Launch):
+            fields["gpus"] = facts.gpus(command.gpus)
         row = {"command": command.id, "event": event, "kind": kind}
-        under_way.append({**row, "text": fill(UNDER_WAY[kind], facts)})
+        under_way.append({**row, "text": fill(UNDER_WAY[kind], fields)})
     return {
         "run": state.facts.run,
         "metric": _metric(state.facts),
@@ -254,7 +263,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "stage": stage + 1,
         "stages": len(stages),
         "stage_end_s": stages[stage].end_s,
-        "wanted": msgspec.to_builtins(wanted(state)),
+        "wanted": msgspec.to_builtins(wanted_sizes(state)),
         "instances_needed": needed(state),
         "instances_live": state.fleet.live,
         "running": [
@@ -264,21 +273,21 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
                 if trial.phase is TrialPhase.RUNNING and not trial.training
                 else str(trial.phase),
                 "attempt": trial.attempt,
-                "gpus": sum(len(slots.gpus) for slots in trial.held),
-                "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held],
+                "gpus": facts.gpus(sum(len(slots.gpus) for slots in trial.held)),
+                "on": places_json(trial.held, facts),
                 "reports": trial.reports,
                 "metric": trial.metric,
             }
             for trial in trials.values()
             if trial.held is not None
         ],
-        "waiting": [{"trial": trial.id, "gpus": trial.gpus} for trial in waiting],
+        "waiting": [{"trial": trial.id, "gpus": facts.gpus(trial.gpus)} for trial in waiting],
         "instances": [
             {
                 "instance": instance.id,
                 "phase": str(instance.phase),
-                "gpus": instance.gpus,
-                "busy": len(instance.busy),
+                "gpus": facts.gpus(instance.gpus),
+                "busy": facts.gpus(len(instance.busy)),
                 "ready_s": instance.ready_at,
                 "by_s": instance.by,
             }
@@ -292,7 +301,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "budget_gpu_min": minutes(budget),
         "spent_usd": round(book.usd(spent), 4),
         "committed_usd": round(book.usd(committed), 4),
-        "gpus_billed": sum(charge.gpus for charge in book.open.values()),
+        "gpus_billed": whole_or_part(sum(charge.gpus for charge in book.open.values())),
         "next": _next(state),
         "under_way": under_way,
         "best": best(state),

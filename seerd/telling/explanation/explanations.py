@@ -8,24 +8,26 @@ The keys of each kind are in docs/json.md; recorded reasons in `seerd.core.comma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from seerd.core import events
-from seerd.core.events import AnyEvent
+from seerd.core.events import AnyEvent, RunFacts
 from seerd.core.ledger import Charge
+from seerd.core.placement import Assignment
 from seerd.core.state import State
-from seerd.planner.model import Report
+from seerd.planner.model import Group, Report
 
 Decision = Literal[
     "planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back",
-    "closing", "chosen", "extended", "added", "denied",
+    "grown", "closing", "chosen", "extended", "added", "denied",
     "retired", "job-over", "job-added", "job-weighed",
 ]  # fmt: skip
-"""What was decided about the plan (planned, declined, judged), an attempt (started, stopped),
-instances (asked, held-back, given-back, retired), the run (closing, chosen), what the user asks
-for (extended, added, denied) and the jobs that share the run (job-over, job-added, job-weighed).
+"""What was decided about the plan (planned, declined, judged), an attempt (started, stopped,
+grown), instances (asked, held-back, given-back, retired), the run (closing, chosen), what the user
+asks for (extended, added, denied) and the jobs that share the run (job-over, job-added,
+job-weighed).
 """
 Kind = Literal[
     Decision, "ended", "came", "refused", "noticed", "shared", "lost", "stop-wanted", "resumed",
@@ -76,6 +78,43 @@ class Explanation:
         return self.kind in get_args(Decision)
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Trials that have equally many GPUs."""
+
+    gpus_per_trial: float  # a part of a GPU is a fraction
+    trials: int
+
+
+def sizes_of(groups: Iterable[Group], facts: RunFacts) -> tuple[Sizes, ...]:
+    """Return groups of trials with their sizes in GPUs."""
+    return tuple(Sizes(facts.gpus(group.gpus_per_trial), group.trials) for group in groups)
+
+
+def places_of(
+    held: Iterable[tuple[str, Sequence[int]]], facts: RunFacts
+) -> tuple[dict[str, Any], ...]:
+    """Return which GPUs of which instances these slots are, and what part of one if it is one."""
+    made = []
+    for instance, slots in held:
+        on: dict[str, Any] = {"instance": instance, "gpus": gpus_with(slots, facts.parts)}
+        if len(slots) < facts.parts:
+            on["share"] = facts.gpus(len(slots))
+        made.append(on)
+    return tuple(made)
+
+
+def places_json(held: Assignment | None, facts: RunFacts) -> list[dict[str, Any]]:
+    """Return the same of what a trial holds, as JSON has it."""
+    places = places_of(((slots.node, slots.gpus) for slots in held or ()), facts)
+    return [{**on, "gpus": list(on["gpus"])} for on in places]
+
+
+def gpus_with(slots: Iterable[int], parts: int) -> tuple[int, ...]:
+    """Return the GPUs of which these are slots."""
+    return tuple(sorted({slot // parts for slot in slots}))
+
+
 @dataclass(slots=True)
 class AttemptHistory:
     """One attempt, as far as it was recorded."""
@@ -88,6 +127,14 @@ class AttemptHistory:
     after_reports: int = 0  # how many reports its checkpoint restored
     made: list[Report] = field(default_factory=list)  # its reports
     ended: Explanation | None = None  # how it ended, None if it has not
+    slots: list[Sequence[int]] = field(default_factory=list)  # its slots, as `held` is ordered
+    # what it held before it grew on its GPU, and its slots then
+    smaller: list[tuple[Charge, Sequence[int]]] = field(default_factory=list)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """Everything that it held."""
+        return [*(charge for charge, _ in self.smaller), *self.held]
 
     @property
     def ended_s(self) -> float | None:
@@ -95,7 +142,7 @@ class AttemptHistory:
         return None if self.ended is None else max(held.until_s or 0.0 for held in self.held)
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> float:
         """How many GPUs it has, on all its instances together."""
         return sum(held.gpus for held in self.held)
 
@@ -112,7 +159,7 @@ class AttemptHistory:
 
 def held_gpu_s(attempts: Iterable[AttemptHistory], at_s: float) -> float:
     """Return the GPU-seconds for which these attempts had held their GPUs at some moment."""
-    charges = (held for attempt in attempts for held in attempt.held if held.since_s < at_s)
+    charges = (held for attempt in attempts for held in attempt.charges if held.since_s < at_s)
     return sum(held.gpus * (min(at_s, held.end_s(at_s)) - held.since_s) for held in charges)
 
 
@@ -135,12 +182,22 @@ class KnownBefore:
             found.setdefault(attempt.started.trial, []).append(attempt)
         return found
 
-    def start(self, started: Explanation) -> None:
-        """Add the attempt that was just ordered."""
+    def start(self, started: Explanation, slots: Iterable[Sequence[int]]) -> None:
+        """Add the attempt that was just ordered. `slots`: its slots on each instance."""
         at_s, trial = started.at_s, started.trial
-        held = [Charge(trial, on["instance"], len(on["gpus"]), at_s) for on in started.on]
-        self.open[trial] = AttemptHistory(started, held)
+        held = [
+            Charge(trial, on["instance"], on.get("share", len(on["gpus"])), at_s)
+            for on in started.on
+        ]
+        self.open[trial] = AttemptHistory(started, held, slots=list(slots))
         self.all.append(self.open[trial])
+
+    def grow(self, trial: str, gpus: float, slots: Sequence[int], at_s: float) -> None:
+        """Note that an attempt has more of its GPU from now on."""
+        if (attempt := self.open.get(trial)) is not None:
+            (held,), (before,) = attempt.held, attempt.slots
+            attempt.smaller.append((replace(held, until_s=at_s), before))
+            attempt.held, attempt.slots = [replace(held, gpus=gpus, since_s=at_s)], [slots]
 
     def hear(self, event: AnyEvent, state: State) -> None:
         """Note what an attempt reports of itself; what came too late or twice does not count."""

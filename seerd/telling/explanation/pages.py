@@ -17,10 +17,10 @@ from rich.text import Text
 
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.planner import model
+from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.explanations import Explanation, Sizes
 from seerd.telling.explanation.sentences import (
     ENDINGS,
     STOPS,
@@ -172,8 +172,8 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
         place = fill("[{place:th} of {of}]", one.facts)
         if place and 0 < one.best < one.of and not waits_for_room(one):
             place += f", {one.best} go{'es' * (one.best == 1)} on"
-        before = f"{one.gpus_before} -> " if moved(one) else ""
-        gpus = f"{before}{one.gpus}" if one.gpus else ""
+        before = f"{gpus_number(one.gpus_before)} -> " if moved(one) else ""
+        gpus = f"{before}{gpus_number(one.gpus)}" if one.gpus else ""
         row = (f"  {one.trial}", one.verdict.replace("-", " "), metric, str(one.reports))
         table.add_row(*row, place, gpus, *[str(one.bracket)] * several)
     return table
@@ -302,23 +302,24 @@ def moment_page(moment: Json, state: State) -> RenderableType:
         due[0] = (due[0][0], f"{due[0][1]} (comes first)")
         parts += [Text("next", style="bold"), grid(due)]
     parts.append(Text())
-    wanted = convert(moment["wanted"], tuple[model.Group, ...])
+    wanted = convert(moment["wanted"], tuple[Sizes, ...])
     table = plain_table("  instance", "state", "GPUs", "what runs there")
     table.columns[-1].no_wrap = False
     for instance in moment["instances"]:
         here = [
-            fill("{trial} ({phase}, {reports:report}) on ", one) + str(len(on["gpus"]))
+            fill("{trial} ({phase}, {reports:report}) on ", one)
+            + gpus_number(on.get("share", len(on["gpus"])))
             for one in moment["running"]
             for on in one["on"]
             if on["instance"] == instance["instance"]
         ]
-        cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy} of {gpus}")
+        cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy:gpus} of {gpus:gpus}")
         row = [fill(cell, instance) for cell in cells]
         table.add_row(*row, ", ".join(here) or "nothing")
     where = table if moment["instances"] else Text("  no instance")
     parts += [wrapped(fill(WANTED, {**moment, "wanted": wanted})), where, Text()]
     if moment["waiting"]:
-        waiting = names([f"{one['trial']} ({one['gpus']})" for one in moment["waiting"]])
+        waiting = names([fill("{trial} ({gpus:gpus})", one) for one in moment["waiting"]])
         parts.append(wrapped(f"waiting for GPUs: {waiting}"))
     under_way = [("", one["text"]) for one in moment["under_way"] if one["kind"] != "set-timer"]
     parts += _titled("under way", under_way)

@@ -33,7 +33,10 @@ from seerd.telling.explanation.explanations import (
     Judgement,
     Kind,
     KnownBefore,
+    Sizes,
     gone_s,
+    places_of,
+    sizes_of,
 )
 from seerd.telling.harmless import config_text
 
@@ -51,7 +54,13 @@ AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
 }
 """What is explained by its own fields: the kind of explanation, and these fields."""
 ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
-OF_ATTEMPTS = (commands.StartTrial, commands.StopTrial, commands.Publish, commands.Finish)
+OF_ATTEMPTS = (
+    verdicts.Grown,
+    commands.StartTrial,
+    commands.StopTrial,
+    commands.Publish,
+    commands.Finish,
+)
 ASKED = commands.AskPolicy(id="", why="clock")  # the question to the policy, where it is not known
 SETTLED = (TrialPhase.FINISHED, TrialPhase.ELIMINATED, TrialPhase.FAILED)
 
@@ -103,7 +112,10 @@ def explanations_of(step: Step) -> Explanations:
     """Yield what happened, then what was decided. `step.state`: the state after the entry."""
     yield from _happened(step)
     for one in step.decided:
-        yield from _decided(one, step)
+        if isinstance(one, verdicts.Grown):
+            yield _grown(one, step)
+        else:
+            yield from _decided(one, step)
     yield from _instances(step)
 
 
@@ -121,9 +133,14 @@ def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: Stat
 
 
 def wanted(state: State) -> tuple[Group, ...]:
-    """Count how many trials are wanted with each number of GPUs, largest number first."""
+    """Count how many trials are wanted with each number of slots, largest number first."""
     sizes = Counter(trial.gpus for trial in state.plan.wanted.values())
     return tuple(Group(gpus, trials) for gpus, trials in sorted(sizes.items(), reverse=True))
+
+
+def wanted_sizes(state: State) -> tuple[Sizes, ...]:
+    """Return the same in GPUs."""
+    return sizes_of(wanted(state), state.facts)
 
 
 def minutes(seconds: float) -> float:
@@ -160,7 +177,9 @@ def _happened(step: Step) -> Explanations:
         case events.InstanceReady() if event.instance in state.fleet.instances:
             asked_s = step.known.asked_s.get(event.command)
             after_s = None if asked_s is None else round(state.now - asked_s, 3)
-            yield step.tell("came", event, "instance gpus", asked=event.command, after_s=after_s)
+            about = {"asked": event.command, "after_s": after_s}
+            gpus = state.facts.gpus(event.gpus)
+            yield step.tell("came", event, "instance", gpus=gpus, **about)
         case events.LaunchRefused() if event.command in state.fleet.instances:
             again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING
             again = round(again_s, 3) if running and state.now < again_s < math.inf else None
@@ -176,7 +195,8 @@ def _happened(step: Step) -> Explanations:
             sure = event.what == "interruption"
             yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)
         case events.InstanceShared() if event.instance in state.fleet.instances:
-            yield step.tell("shared", event, "instance gpus", detail=event.why)
+            gpus = state.facts.gpus(event.gpus)
+            yield step.tell("shared", event, "instance", gpus=gpus, detail=event.why)
         case events.PublishFailed() if isinstance(step.asked, commands.Publish):
             trial = step.asked.trial
             yield step.tell("not-usable", event, "damaged", trial=trial, detail=event.why)
@@ -240,7 +260,8 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case verdicts.Adopted() if isinstance(event, events.PolicyAnswered):
             known.planned, plan = True, event.plan
             assert isinstance(step.asked, commands.AskPolicy)
-            about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
+            groups = wanted_sizes(step.state)
+            about = {"groups": groups, "stage": plan.stage + 1, "new": len(plan.new)}
             why = {"because": step.asked.why, "trial": step.asked.trial, "note": plan.note}
             yield step.tell("planned", one, "dropped", **about, **why)
             yield from _judgements(plan, step)
@@ -267,8 +288,8 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
                 "trial attempt why others",
                 saves=one.checkpoint,
                 grace_s=round(one.grace_s, 3),
-                gpus_before=trial.had,
-                gpus=trial.gpus,
+                gpus_before=step.state.facts.gpus(trial.had),
+                gpus=step.state.facts.gpus(trial.gpus),
                 until=trial.reached if one.why == "reached" else None,
             )
             known.open[one.trial].stopped = stopped
@@ -276,11 +297,11 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case commands.StartTrial():
             kept = step.state.trials[one.trial].checkpoints
             where = ((one.instance, one.gpus), *one.beside)
-            on = tuple({"instance": instance, "gpus": gpus} for instance, gpus in where)
+            on = places_of(where, step.state.facts)
             newest = one.checkpoints[0] if one.checkpoints else None
             since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
             started = step.tell("started", one, "trial attempt why", on=on, **since)
-            known.start(started)
+            known.start(started, [gpus for _, gpus in where])
             yield started
         case commands.Publish():
             yield _chosen(one, step)
@@ -305,6 +326,12 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case _ if type(one) in AS_RECORDED:
             kind, keys = AS_RECORDED[type(one)]
             yield step.tell(kind, one, keys)
+
+
+def _grown(one: verdicts.Grown, step: Step) -> Explanation:
+    before, now = step.known.open[one.trial].gpus, step.state.facts.gpus(len(one.gpus))
+    step.known.grow(one.trial, now, one.gpus, step.state.now)
+    return step.tell("grown", one, "trial", gpus_before=before, gpus=now)
 
 
 def _answered(one: verdicts.Granted | verdicts.Denied, step: Step) -> Explanations:
@@ -361,8 +388,8 @@ def _judgements(plan: PlanChange, step: Step) -> Explanations:
             bracket=judged.bracket + 1,
             cut=cut and cut.trial,
             cut_metric=cut and cut.metric,
-            gpus_before=step.gpus.get(trial.id, 0),
-            gpus=trial.gpus,
+            gpus_before=step.state.facts.gpus(step.gpus.get(trial.id, 0)),
+            gpus=step.state.facts.gpus(trial.gpus),
         )
 
 
@@ -375,8 +402,9 @@ def _instances(step: Step) -> Explanations:
     if launches:
         ids, had = tuple(one.id for one in launches), state.fleet.live - len(launches)
         step.known.asked_s.update(dict.fromkeys(ids, state.now))
-        about = {"why": launches[0].why, "gpus_each": launches[0].gpus, "had": had}
-        yield step.tell("asked", instances=ids, **about, wanted=wanted(state), needed=needed(state))
+        gpus = state.facts.gpus(launches[0].gpus)
+        about = {"why": launches[0].why, "gpus_each": gpus, "had": had, "needed": needed(state)}
+        yield step.tell("asked", instances=ids, **about, wanted=wanted_sizes(state))
     ended = [one for one in step.decided if isinstance(one, commands.Terminate)]
     for why in dict.fromkeys(one.why for one in ended):
         ids = tuple(one.instance for one in ended if one.why == why)

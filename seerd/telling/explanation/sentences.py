@@ -14,8 +14,9 @@ from typing import Any
 
 from seerd.core.events import RunFacts
 from seerd.core.state import State
-from seerd.planner.model import Group
-from seerd.telling.explanation.explanations import Explanation, Kind
+from seerd.planner.gpu_parts import gpus_number
+from seerd.planner.gpu_parts import gpus_text as how_many
+from seerd.telling.explanation.explanations import Explanation, Kind, Sizes
 from seerd.telling.harmless import printable
 from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
 
@@ -81,12 +82,18 @@ def names(many: Sequence[str]) -> str:
 
 def places(on: Sequence[Mapping[str, Any]]) -> str:
     """Write which GPUs: m2.0 GPU 0-3 and m2.1 GPU 2."""
-    return " and ".join(f"{some['instance']} GPU {gpus_text(some['gpus'])}" for some in on)
+    return " and ".join(f"{some['instance']} {gpus_on(some)}" for some in on)
 
 
-def sizes(groups: Sequence[Group]) -> str:
+def gpus_on(on: Mapping[str, Any]) -> str:
+    """Write which GPUs of an instance: GPU 0-3, 1/4 of GPU 2."""
+    part = f"{gpus_number(on['share'])} of " if "share" in on else ""
+    return f"{part}GPU {gpus_text(on['gpus'])}"
+
+
+def sizes(groups: Sequence[Sizes]) -> str:
     """Write how many trials on how many GPUs: 2 trials x 2 GPUs and 5 trials x 1 GPU."""
-    each = [f"{count(g.trials, 'trial')} x {count(g.gpus_per_trial, 'GPU')}" for g in groups]
+    each = [f"{count(g.trials, 'trial')} x {how_many(g.gpus_per_trial)}" for g in groups]
     return " and ".join(each) or "nobody"
 
 
@@ -104,6 +111,8 @@ WRITERS: dict[str, Callable[[Any], str]] = {
     "about": lambda seconds: at(round(seconds) or seconds),
     "at": at,
     "ending": ENDINGS.__getitem__,
+    "gpus": gpus_number,
+    "GPU": how_many,
     "if": lambda _: "",
     "models": models,
     "names": names,
@@ -112,7 +121,7 @@ WRITERS: dict[str, Callable[[Any], str]] = {
     "th": ordinal,
     "value": value,
 }
-COUNTED = ("GPU", "report", "instance", "new configuration")
+COUNTED = ("report", "instance", "new configuration")
 
 
 class _Words(Formatter):
@@ -152,6 +161,8 @@ SAYS: dict[Kind, str] = {
     "judged": "{trial}: [{reports:if}{name} {metric:value} after {reports:report}|no report]"
     "[ was {place:th} of {of}]{cuts}: {verdict:reason}",
     "started": "{trial}: started on {on:places}[ from its checkpoint of report {after_reports}]",
+    "grown": "{trial}: trains on with {gpus:GPU} instead of {gpus_before:gpus}, "
+    "since others have left it",
     "stopped": "{trial}: [{saves:if}asked to save and exit within {grace_s:at}|killed]{why:reason}",
     "ended": "{trial}: {how:reason}{after}",
     "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
@@ -233,7 +244,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "stopped": {
         "out": " since it is out",
-        "resized": " to go on with {gpus:GPU} instead of {gpus_before}",
+        "resized": " to go on with {gpus:GPU} instead of {gpus_before:gpus}",
         "moved": " to go on elsewhere[: its GPUs are for {others:names}|: fewer instances will do]",
         "displaced": " to wait: [its GPUs are for {others:names}|there is no room for it any more]",
         "shared": ": its GPUs are for another run on that machine",
@@ -374,7 +385,7 @@ def _judged(explanation: Explanation) -> dict[str, str]:
         "cuts": "" if explanation.place is None or waits_for_room(explanation) else cuts,
         "luck": better if late and explanation.best else "",
         "wait": behind if late else " for a free place",
-        "gpus_change": " instead of {gpus_before}" if moved(explanation) else "",
+        "gpus_change": " instead of {gpus_before:gpus}" if moved(explanation) else "",
     }
 
 

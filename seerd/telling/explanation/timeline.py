@@ -13,12 +13,11 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.step import commands_of
 from seerd.core.step import follow as follow_one
-from seerd.planner.model import Group
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
-from seerd.telling.explanation.explanations import Explanation, KnownBefore
-from seerd.telling.explanation.reasons import Step, explanations_of, says, wanted
+from seerd.telling.explanation.explanations import Explanation, KnownBefore, Sizes
+from seerd.telling.explanation.reasons import Step, explanations_of, says, wanted_sizes
 
 Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 """Leads a state on by one event and its decisions."""
@@ -33,7 +32,7 @@ class Chapter:
     stage: int | None = None  # index of the stage, from 0; None: the end, or there is no plan yet
     # when the stage was planned to end; None if the stage began more than once
     planned_end_s: float | None = None
-    groups: tuple[Group, ...] = ()  # which trials were wanted when it began
+    groups: tuple[Sizes, ...] = ()  # which trials were wanted when it began
     explanations: list[Explanation] = field(default_factory=list)  # what happened in it, in order
     until_s: float | None = None  # when the next chapter began; None: it is the last
     # how many times this stage has begun: brackets that follow each other have the same stages, and
@@ -96,7 +95,7 @@ class Timeline:
             self._count()
         chapter = self.chapters[-1]
         if planned and chapter.stage is None and not chapter.end:
-            chapter.stage, chapter.groups = state.plan.stage, wanted(state)
+            chapter.stage, chapter.groups = state.plan.stage, wanted_sizes(state)
             self._count()
             if chapter.times == 1:
                 chapter.planned_end_s = state.outline.stages[chapter.stage].end_s
@@ -139,7 +138,7 @@ class Cost:
     """What one chapter cost, or one instance in it, in GPU-seconds."""
 
     instance: str  # id of the instance; empty for a chapter
-    gpus: int  # how many GPUs it has; for a chapter, all its instances together
+    gpus: float  # how many GPUs it has; for a chapter, all its instances together
     billed: Fraction = Fraction(0)  # what was billed
     held: float = 0.0  # of that, while a trial held the GPUs; the rest is idle
     starting: float = 0.0  # of `held`, until the trial trained: processes, imports, loading
@@ -165,14 +164,16 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     books: list[dict[str, Cost]] = [{} for _ in starts]
     for charge in state.ledger.charges() if starts else ():
         instance = state.fleet.instances.get(charge.instance)
-        gpus = charge.gpus if instance is None else instance.gpus
+        gpus = charge.gpus if instance is None else state.facts.gpus(instance.gpus)
         until_s = charge.end_s(now_s)
         for chapter, seconds in _divided(charge.since_s, until_s, starts, charge.minimum_s):
             fresh = Cost(charge.instance, gpus)
-            books[chapter].setdefault(charge.instance, fresh).billed += charge.gpus * seconds
+            books[chapter].setdefault(charge.instance, fresh).billed += (
+                Fraction(charge.gpus) * seconds
+            )
     unbilled = Cost("", 0)
     for attempt in timeline.attempts.all:
-        for held in attempt.held:
+        for held in attempt.charges:
             since_s = held.since_s
             for chapter, seconds in _divided(since_s, max(since_s, held.end_s(now_s)), starts):
                 books[chapter].get(held.instance, unbilled).held += held.gpus * float(seconds)

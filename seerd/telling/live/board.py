@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from seerd.core.events import TrialReported
 from seerd.core.lifecycle import RunPhase, TrialPhase
@@ -14,10 +15,14 @@ from seerd.core.limits import release_s
 from seerd.core.metrics import best_saved, chosen, names_of, value_of
 from seerd.core.results import best_configuration
 from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
+from seerd.planner.gpu_parts import gpus_number
+from seerd.planner.gpu_parts import gpus_text as how_many
 from seerd.planner.model import Mode, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry
+from seerd.telling.complaints import idle_gpus
+from seerd.telling.explanation.explanations import places_json
 from seerd.telling.explanation.sentences import STOPS, ending, gpus_text
 from seerd.telling.harmless import printable
 from seerd.telling.outcomes import (
@@ -35,7 +40,7 @@ from seerd.telling.outcomes import (
     why_text,
 )
 from seerd.telling.plain import BestSoFar, line_of
-from seerd.units import count, format_duration
+from seerd.units import format_duration
 
 MOST_LINES = 60
 
@@ -75,7 +80,7 @@ class TrialRow:
     place: int  # its place by the last report, from 0, those that are out at the end
     word: str  # what it does, in one word
     why: str  # why it is not training, or how it stands, in a few words; may be empty
-    gpus: int  # how many GPUs it holds
+    gpus: float  # how many GPUs it holds
     on: str  # which GPUs these are
     bracket: int  # in which bracket it is compared, from 1
     reports: int
@@ -120,6 +125,8 @@ class Board:
     deadline_s: float
     stage: int  # index of the present stage, from 0
     stages: tuple[Stage, ...]  # all stages, empty if they were not recorded
+    parts: int  # how many slots a GPU has
+    idle: str  # what to do about GPUs that compute little; empty: nothing
     best: Incumbent | None  # its best saved model
     rows: tuple[TrialRow, ...]
     machines: tuple[Instance, ...]  # copies of those that are asked for, ready or leaving
@@ -162,6 +169,8 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         deadline_s=state.facts.problem.limits.deadline_s,
         stage=state.plan.stage,
         stages=state.outline.stages,
+        parts=state.facts.parts,
+        idle="".join(idle_gpus(state)),
         best=chosen(state),
         rows=tuple(
             replace(
@@ -197,7 +206,7 @@ def _row(
     if points and points[-1] is not trial.history[-1]:
         points = (*points, trial.history[-1])
     goal, held = state.facts.goal_of(trial.id), trial.held or ()
-    gpus = sum(len(slots.gpus) for slots in held)
+    gpus = state.facts.gpus(sum(len(slots.gpus) for slots in held))
     loads = trial.phase is TrialPhase.RUNNING and not trial.training
     word = "loading" if loads else WORDS[trial.phase]
     values = {names[0]: [point.metric for point in points]}
@@ -213,7 +222,7 @@ def _row(
         word=word if outcome is None else outcome.word.replace("-", " "),
         why=why_of(state, trial, outcome),
         gpus=gpus,
-        on=gpus_text(held[0].gpus) if len(held) == 1 else f"{gpus} GPUs" if held else "-",
+        on=_where(places_json(held, state.facts), gpus),
         bracket=trial.bracket + 1,
         reports=trial.reports,
         values=values,
@@ -280,13 +289,20 @@ def why_of(state: State, trial: Trial, outcome: TrialOutcome | None) -> str:
     return ""
 
 
+def _where(on: Sequence[Mapping[str, Any]], gpus: float) -> str:
+    if len(on) != 1:
+        return how_many(gpus) if on else "-"
+    part = f" ({gpus_number(gpus)})" if "share" in on[0] else ""
+    return f"{gpus_text(on[0]['gpus'])}{part}"
+
+
 def _waiting_why(state: State, trial: Trial) -> str:
     judged = trial.judged
     if state.phase is not RunPhase.RUNNING:
         return WHYS["end"] if trial.stopped in ("closing", "hard") else _stood(trial)
     if trial.gpus:
         again = "restarts on " if trial.fault is not None else "for "
-        return f"{again}{count(trial.gpus, 'GPU')}"
+        return f"{again}{how_many(state.facts.gpus(trial.gpus))}"
     if trial.reached is not None and (judged is None or judged.reports < trial.reached):
         return STOPS["reached"]
     if judged is not None and judged.final:

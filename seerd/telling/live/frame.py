@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
@@ -13,7 +13,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from seerd.core.lifecycle import InstancePhase
-from seerd.core.state import Incumbent
+from seerd.core.state import Incumbent, Instance
+from seerd.planner.gpu_parts import gpus_number, gpus_of
 from seerd.telling.explanation.sentences import gpus_text
 from seerd.telling.harmless import config_text, harmless, printable
 from seerd.telling.live.board import Board, TrialRow
@@ -101,7 +102,10 @@ def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text
     top = [title, *_gauges(board, width)]
     if roomy:  # the trials of the present stage and of later ones, as trials x GPUs
         now, *later = [
-            " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
+            " + ".join(
+                f"{group.trials}x{gpus_number(gpus_of(group.gpus_per_trial, board.parts))}"
+                for group in stage.groups
+            )
             for stage in board.stages[board.stage :]
         ]
         how = f"now {now}" if board.running else f"at last {now}"
@@ -178,6 +182,34 @@ def _model(text: Text, board: Board, best: Incumbent | None, job: str) -> Text:
 # ------------------------------------------------------------ instances
 
 
+def _by_holder(holders: Mapping[int, str], parts: int) -> Iterator[tuple[str, list[int]]]:
+    """Yield slots that follow each other and have one holder; those of a GPU that is shared are not
+    mixed with others.
+    """
+    of_gpu: dict[int, set[str]] = {}
+    for slot, name in holders.items():
+        of_gpu.setdefault(slot // parts, set()).add(name)
+
+    def key(slot: int) -> tuple[str, int]:
+        return holders[slot], slot // parts if len(of_gpu[slot // parts]) > 1 else -1
+
+    for (name, _), slots in groupby(sorted(holders), key=key):
+        yield name, list(slots)
+
+
+def _gpus(slots: Sequence[int], parts: int) -> str:
+    first, last = slots[0] // parts, slots[-1] // parts
+    part = f" ({gpus_number(gpus_of(len(slots), parts))})" if len(slots) < parts else ""
+    return f"{gpus_text(range(first, last + 1))}{part}"
+
+
+def _used(machine: Instance, slots: Sequence[int], parts: int) -> str:
+    """Write how much these GPUs have computed of late, if a trial has them and it is known."""
+    computed = machine.computed[slots[0] // parts : slots[-1] // parts + 1]
+    shares = [share for share in computed if share is not None]
+    return f" {sum(shares) / len(shares):.0%}" if slots[0] in machine.busy and shares else ""
+
+
 def instances(board: Board, width: int, rows: int) -> list[Text]:
     """Draw a line that counts the instances, and one for each, in at most `rows` lines."""
     if not board.machines:
@@ -189,18 +221,18 @@ def instances(board: Board, width: int, rows: int) -> list[Text]:
     head = Text(f"instances: {counts}", style="bold")
     gpus, lent = sum(one.gpus for one in up), sum(len(one.busy) for one in board.machines)
     if gpus:
-        head.append(f"; GPUs: {lent} lent to trials, {gpus - lent} idle", style="dim")
+        lent_gpus, idle_gpus = (gpus_number(gpus_of(n, board.parts)) for n in (lent, gpus - lent))
+        head.append(f"; GPUs: {lent_gpus} lent to trials, {idle_gpus} idle", style="dim")
+        head.append(f"; {board.idle}" if board.idle else "", style="yellow")
     lines: list[str] = []
     for machine in up:  # which trial has which GPUs, and the recent utilisation of these
         phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
         idle = {gpu: f"idle (for {trial})" for gpu, trial in machine.claims.items()}
         holders = {**dict.fromkeys(range(machine.gpus), "idle"), **idle, **machine.busy}
-        parts = []
-        for name, group in groupby(range(machine.gpus), key=holders.__getitem__):
-            its = list(group)
-            shares = [one for one in machine.computed[its[0] : its[-1] + 1] if one is not None]
-            used = f" {sum(shares) / len(shares):.0%}" if its[0] in machine.busy and shares else ""
-            parts.append(f"{gpus_text(its)} {name}{used}".replace(" ", HELD))
+        parts = [
+            f"{_gpus(its, board.parts)} {name}{_used(machine, its, board.parts)}".replace(" ", HELD)
+            for name, its in _by_holder(holders, board.parts)
+        ]
         text = f"{machine.id}{phase}:".replace(" ", HELD) + HELD + ", ".join(parts)
         wrapped = wrap(
             text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False

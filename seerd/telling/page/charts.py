@@ -40,19 +40,19 @@ REST_ONLY, BEST_ONLY = "datum.top == ''", "datum.top != ''"
 def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
     """Draw which trial had which GPUs, `held`, with stages (SEER, figure 1)."""
     rows = sum(one.gpus for one in frame.state.fleet.instances.values())
-    of = frame.time.of
+    of, in_gpus, parts = frame.time.of, frame.state.facts.gpus, frame.state.facts.parts
     ready = []
     for name, first in tables.rows_of_instances(frame.state).items():
         one, now_s = frame.state.fleet.instances[name], frame.state.now
         if one.ready_at is not None or one.phase is not InstancePhase.TERMINATED:
             ended_s = now_s if one.ended_at is None else one.ended_at
             times = {"x": (one.ready_at or 0.0) / of, "x2": ended_s / of}
-            ready.append({"low": first, "high": first + one.gpus, **times})
+            ready.append({"low": in_gpus(first), "high": in_gpus(first + one.gpus), **times})
     bars = [
         {
-            "low": bar.low,
-            "high": bar.high,
-            "row": (bar.low + bar.high) / 2,
+            "low": in_gpus(bar.low),
+            "high": in_gpus(bar.high),
+            "row": (bar.low + bar.high) / 2 / parts,
             "x": bar.starts_s / of,
             "trains": bar.trains_s / of,
             "x2": bar.ends_s / of,
@@ -62,7 +62,7 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
         }
         for bar in held
     ]
-    down = {"domain": [0, max(1, rows)], "reverse": True, "nice": False}
+    down = {"domain": [0, max(1, in_gpus(rows))], "reverse": True, "nice": False}
     y = axis("low", "GPU", scale=down, axis={"tickMinStep": 1, "grid": False})
     span = {"x": frame.time_axis("x"), "x2": {"field": "x2"}, "y": y, "y2": {"field": "high"}}
     coloured = {**span, **frame.colour}

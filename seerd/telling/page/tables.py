@@ -80,7 +80,7 @@ def rows_of_instances(state: State) -> dict[str, int]:
     rows, next_row = {}, 0
     for instance in state.fleet.instances.values():
         rows[instance.id] = next_row
-        next_row += instance.gpus
+        next_row += instance.gpus  # slots, where GPUs have parts
     return rows
 
 
@@ -88,10 +88,10 @@ def bars(timeline: Timeline, state: State) -> tuple[list[Bar], int]:
     """Return who held which GPUs, and of how many attempts that is too short to be drawn."""
     rows, every = rows_of_instances(state), []
     for attempt in timeline.attempts.all:
-        for held, on in zip(attempt.held, attempt.started.on, strict=False):
+        for held, slots in (*attempt.smaller, *zip(attempt.held, attempt.slots, strict=False)):
             times = held.since_s, attempt.trains_s(held, state.now), held.end_s(state.now)
-            first, trial = rows.get(on["instance"], 0), attempt.started.trial
-            for low, high in neighbours(on["gpus"]):
+            first, trial = rows.get(held.instance, 0), attempt.started.trial
+            for low, high in neighbours(slots):
                 every.append(Bar(first + low, first + high + 1, trial, *times))
     longest = sorted(every, key=lambda bar: bar.starts_s - bar.ends_s)[:MOST_BARS]
     return longest, len(every) - len(longest)
@@ -189,13 +189,15 @@ def shares(timeline: Timeline, state: State) -> dict[str, float]:
         for one in state.fleet.instances.values()
     }
     charges = list(state.ledger.charges())
-    spans = {
-        one.what: (max(one.since_s, ready_s.get(one.what, 0.0)), one.end_s(now_s))
-        for one in charges
-    }
+    spans: dict[str, tuple[float, float]] = {}
+    for one in charges:  # an attempt that has grown has several
+        since_s, end_s = spans.get(one.what, (math.inf, 0.0))
+        since_s = min(since_s, max(one.since_s, ready_s.get(one.what, 0.0)))
+        spans[one.what] = since_s, max(end_s, one.end_s(now_s))
     training = starting = leaving = 0.0
     for attempt in timeline.attempts.all:
-        for place, held in enumerate(attempt.held):
+        smaller = ((0, held) for held, _ in attempt.smaller)
+        for place, held in (*smaller, *enumerate(attempt.held)):
             key = held.instance if rented else attempt.key_on(place)
             since_s, until_s = spans.get(key, (0.0, 0.0))
             since_s, until_s = max(since_s, held.since_s), min(until_s, held.end_s(now_s))

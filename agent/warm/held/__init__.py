@@ -1,0 +1,1 @@
+"""Comes first on the module path of an attempt on a part of a GPU."""
