@@ -339,7 +339,7 @@ def test_without_a_daemon_instances_save_and_end_themselves_within_the_limits(
         coordinator.says("resumed;")
         coordinator.interrupt(resumed)
     coordinator.ends(resumed, 130 if LONG else 0)
-    assert_model(coordinator)
+    assert_model(coordinator, in_time=LONG)  # its instances have ended in time by themselves
     assert_accounted(coordinator, UNSEEN_S)
 
 
@@ -470,14 +470,16 @@ def assert_accounted(coordinator: Coordinator, within_s: float = WITHIN_S) -> No
     assert coordinator.rig.instances() == []
 
 
-def assert_model(coordinator: Coordinator, *, same: bool = True) -> dict[str, Any]:
+def assert_model(
+    coordinator: Coordinator, *, same: bool = True, in_time: bool = True
+) -> dict[str, Any]:
     """A model in hand, within deadline and budget, and a journal that says why; `same`: this
-    version decided all of it.
+    version decided all of it; `in_time`: a coordinator was there by the deadline.
     """
     told: dict[str, Any] = coordinator.json("show", "last")
     assert told["best"] is not None
     assert Path(told["best"]["checkpoint"]).is_file()
-    assert told["elapsed_s"] <= told["deadline_s"]
+    assert told["elapsed_s"] <= told["deadline_s"] or not in_time
     assert told["gpu_min"] <= told["budget_gpu_min"]
     assert coordinator.json("replay", "last")["same"] is same
     return told

@@ -1,7 +1,9 @@
-"""A GPU that several processes share, without one: its memory runs out for all of them, a process is
-held to what torch lets it allocate, and those that compute at the same time slow each other down.
+"""A GPU that several processes share, without one: its memory runs out for all of them, a process
+is held to what torch lets it allocate, and those that compute at the same time slow each other
+down.
 
-With a file, processes have one GPU in common: each reads it, changes it and writes it, one at a time.
+With a file, processes have one GPU in common: each reads it, changes it and writes it, one at a
+time.
 """
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ class FakeGpu:
         return (
             f"CUDA out of memory. Tried to allocate {_text(size)}. GPU 0 has a total capacity of "
             f"{_text(self.total)} of which {_text(self.free)} is free. {''.join(others)}Including "
-            f"non-PyTorch memory, this process has {_text(own.used)} memory in use. {allowed}Of the "
-            f"allocated memory {_text(own.allocated)} is allocated by PyTorch."
+            f"non-PyTorch memory, this process has {_text(own.used)} memory in use. {allowed}Of "
+            f"the allocated memory {_text(own.allocated)} is allocated by PyTorch."
         )
 
 

@@ -26,8 +26,8 @@ def violations(state: State) -> list[str]:
 
 
 def _is_active(trial: Trial) -> bool:
-    """Whether the trial has, or says that it has, anything that only a part of all trials have: most
-    checks look at no others, since they are made after every event.
+    """Whether the trial has, or says that it has, anything that only some trials have: most checks
+    look at no others, since they are made after every event.
     """
     return (
         trial.held is not None
