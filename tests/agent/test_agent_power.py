@@ -72,7 +72,7 @@ def test_a_lease_that_ends_ends_the_machine_after_trials_have_left(machine):
 def test_what_fails_is_tried_in_other_ways(machine):
     if os.geteuid() == 0:
         machine.break_("shutdown", "poweroff")
-    assert machine.rig.launch(lease_s=0.2).wait(30) == 0
+    assert machine.rig.spawn(lease_s=0.2).wait(30) == 0
     expected = (
         ["shutdown -h now", "poweroff", "systemctl poweroff"]
         if os.geteuid() == 0
@@ -111,7 +111,7 @@ def test_a_daemon_that_comes_back_while_the_agent_lets_go_ends_the_machine_itsel
 
 def test_without_the_option_the_machine_stays(machine):
     machine.rig.options = ("--slots",)
-    assert machine.rig.launch(lease_s=0.2).wait(20) == 0
+    assert machine.rig.spawn(lease_s=0.2).wait(20) == 0
     assert machine.said == []
 
 
