@@ -114,10 +114,15 @@ def explain(
             f"{replayed}; after event {difference.seq} something else would be decided now than "
             "then; what is told is what was decided then:\n"
             f"  recorded: {_shown(difference.was)}\n  now:      {_shown(difference.would_be)}\n"
-            f"The journal was begun by seerd {journal.version or '(it does not say which)'}, "
-            f"this is seerd {VERSION}."
+            + _writer(journal.version)
         )
     return explained, Group(page, wrapped(verdict))
+
+
+def _writer(version: str) -> str:
+    if version == VERSION:
+        return f"The journal is of seerd {VERSION} too: of another commit, or it was changed since."
+    return f"The journal was begun by seerd {version or '(unknown)'}, this is seerd {VERSION}."
 
 
 def _walk(

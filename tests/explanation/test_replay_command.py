@@ -174,7 +174,7 @@ def test_other_decisions_are_told_once_beside_the_story_that_was_recorded(home: 
     assert recorded.startswith("StopTrial(")
     assert "checkpoint=True" in recorded
     assert "checkpoint=False" in now
-    assert f"was begun by seerd {VERSION}, this is seerd {VERSION}." in text
+    assert f"of seerd {VERSION} too: of another commit, or it was changed since." in text
     life = told(home, trial="t3").told
     assert [
         explanation["saves"] for explanation in life["beats"] if explanation["kind"] == "stopped"
