@@ -151,11 +151,14 @@ def _watch(request: dict[str, Any], out: int, err: int, status: int) -> NoReturn
 
 
 def _begin(request: dict[str, Any], out: int, err: int) -> NoReturn:
-    """Be the command."""
+    """Be the command, in a session of its own: to sessions Linux gives CPU time in equal shares, so
+    that a run keeps its deadline beside tests that compute.
+    """
     from seerd import cli
     from seerd.clock import process_began
     from seerd.commands import common, run
 
+    os.setsid()
     for ours, to in ((out, 1), (err, 2)):
         os.dup2(ours, to)
         os.close(ours)

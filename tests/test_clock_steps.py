@@ -79,6 +79,7 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # it has its own share of the CPU
         )
 
     def until(self, text: str, process: subprocess.Popen[str]) -> None:

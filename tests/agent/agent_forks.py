@@ -103,6 +103,7 @@ def _begin(agent: Any, request: dict[str, Any], errors: int, status: int) -> NoR
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
+        os.setsid()  # as sshd starts it; and a session has its own share of the CPU
         os.close(status)
         os.dup2(errors, 2)
         os.close(errors)
