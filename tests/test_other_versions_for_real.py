@@ -46,7 +46,7 @@ t_min = "6s"
 trials = 4
 max_reports = 8
 [limits]
-deadline = "48s"
+deadline = "80s"
 budget = "{budget}"
 [cluster]
 gpus = 2
