@@ -20,8 +20,8 @@ SIGHT_S = 0.25
 other things too.
 """
 START_S, END_S = 1.5, 1.5
-"""From the order to start until the first sight of an attempt, and from its last sight until its
-GPUs count as free.
+"""From the order to start until the first sight of an attempt, or what a command takes to start
+where that is longer; and from its last sight until its GPUs count as free.
 """
 EXIT_S = 2.0
 """How long a Python process takes to say its last words and end, beyond what its start took."""
@@ -138,6 +138,7 @@ def ledger_covers(evidence: Evidence) -> Iterator[str]:
     not there to see it end.
     """
     charges = {charge["what"]: charge for charge in evidence.told["ledger"].get("charges", ())}
+    start_s = max(START_S, *evidence.starts_s)
     for life in evidence.lives:
         charge = charges.pop(f"{life.trial}/{life.attempt}", None)
         lived_s = life.last - life.first
@@ -148,7 +149,7 @@ def ledger_covers(evidence: Evidence) -> Iterator[str]:
             yield f"{charge['what']} is still charged"
             continue
         charged_s = charge["until_s"] - charge["since_s"]
-        most_s = START_S + _seen_by(evidence, life.last + END_S) - _ordered(evidence, life.first)
+        most_s = start_s + _seen_by(evidence, life.last + END_S) - _ordered(evidence, life.first)
         if not lived_s - SIGHT_S <= charged_s <= most_s:
             yield (
                 f"{charge['what']} lived {lived_s:.2f} s, may cost {most_s:.2f} s, is "
