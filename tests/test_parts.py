@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+from rich.console import Console
 
 from seerd.backends.base import Quote
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import JobProfile, Latency, Profile, parse_scaling
+from seerd.planning.measured import Measured
 from seerd.planning.parts import best_parts
 from seerd.planning.planned import Planned
 from seerd.planning.plans import plan_of
+from seerd.planning.profiles import kept_of, profile_of, target_of
 from seerd.shell.home import Home
 from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, spec_of
 from seerd.telling.plan_json import plan_json
+from seerd.telling.tables import profile_view
 
 HELD = ClusterFacts(billing="held", gpus_per_instance=2, max_instances=1)
 
@@ -98,3 +105,25 @@ def test_what_no_gpu_has_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_auto_is_as_many_as_make_a_gpu_do_more(table: str, best: int | None) -> None:
     assert best_parts(Profile(JobProfile(Latency(5.0, 5.0), parse_scaling(table)))) == best
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "table", "best"),
+    [(1.1, "1/4:0.6,1/2:0.8,1:1", 4), (1.2, "1/4:0.6,1/2:0.8,1:1", 2),
+     (3.2, "1/4:0.6,1/2:0.8,1:1", 1), (3.2, "1:1,2:1.9", 1), (3.1, "1:1,2:1.9", None),
+     (9.0, "1/4:0.6,1:1", 1)],
+)  # fmt: skip
+def test_auto_is_as_many_as_fit_into_the_memory_of_a_gpu(
+    memory_gib: float, table: str, best: int | None
+) -> None:
+    """A GPU of 8 GiB, of which each process has 850 MiB that torch does not count."""
+    seen = Measured(report_s={1: [2.0]}, memory=(int(memory_gib * (1 << 30)), 8 << 30))
+    kept = kept_of(target_of(spec({}), "H200"), seen, "run", "2026-11-21")
+    profile = profile_of(kept)
+    job = replace(profile.job, scaling=parse_scaling(table))
+    assert best_parts(replace(profile, job=job)) == best
+    shown = Console(width=200, file=io.StringIO())
+    about = {"elapsed_s": 9.0, "gpu_min": 1.0, "kept": "f"}
+    shown.print(profile_view({**msgspec.to_builtins(kept), **about}))
+    size = f"{memory_gib * (1 << 30) / 1e9:.3g}GB of the GPU's 8.59GB"
+    assert f"memory: a trial on one GPU took {size}" in shown.file.getvalue()  # type: ignore[attr-defined]

@@ -66,15 +66,15 @@ def in_slots(
 
 
 def best_parts(profile: Profile) -> int | None:
-    """Return how many trials should share a GPU: as many as make it do more than fewer do; None if
-    that was not measured.
+    """Return how many trials should share a GPU: as many as make it do more than fewer do and fit
+    into its memory; None if that was not measured.
     """
+    most, best, does = profile.job.most_parts, 1, 1.0
     measured = sorted((p for p in profile.job.scaling.points if p[0] < 1), reverse=True)
-    if not measured:
+    if not measured and most > 1:
         return None
-    best, does = 1, 1.0
     for part, speed in measured:
-        if speed / part >= WORTH * does:
+        if 1 / part <= most and speed / part >= WORTH * does:
             best, does = round(1 / part), speed / part
     return best
 

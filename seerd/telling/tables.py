@@ -243,6 +243,9 @@ def profile_view(profile: Json) -> RenderableType:
     sums = " + ".join(f"{seconds:.3g}{of}" for of, seconds in law.items() if seconds > 0)
     error = f"off by at most {profile['fit_error']:.1%}"
     parts.append(Text(f"fitted: {sums} seconds on p GPUs, {error}"))
+    if memory := profile["memory_bytes"]:
+        sizes = f"{format_size(memory)} of the GPU's {format_size(profile['gpu_memory_bytes'])}"
+        parts.append(Text(f"memory: a trial on one GPU took {sizes}"))
     parts += [Text(f"note: {sentence}") for sentence in profile["notes"]]
     return Group(*parts, Text(f"kept for plans in {profile['kept']}"))
 
