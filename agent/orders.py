@@ -165,7 +165,7 @@ class Orders:
         self._mps = Mps(here.run, here.machine, self._note_cold)
         self._counts = False
         self._in_use: dict[str, int] = {}  # MiB of each GPU before the first attempt, by uuid
-        self._unused: dict[int, int] = {}  # bytes in use of each GPU when no attempt last had it
+        self._unused: dict[int, int] = {}  # fewest bytes in use of each GPU without an attempt
 
     @property
     def attempts(self) -> list[str]:
@@ -362,7 +362,7 @@ class Orders:
         for gpu, memory in enumerate(self.by_number(seen)):
             users = [each for each in self._attempts.values() if gpu in each.start.devices]
             if memory is not None and not users:
-                self._unused[gpu] = memory.used
+                self._unused[gpu] = min(memory.used, self._unused.get(gpu, memory.used))
             elif memory is not None and len(users) == 1:
                 own = max(0, memory.used - self._unused.get(gpu, 0))
                 users[0].see_memory(own, memory.total)

@@ -587,6 +587,7 @@ def test_the_memory_of_a_gpu_is_that_of_the_attempt_that_has_it_alone(stage: Sta
         stage.order(Prepare("p", replace(stage.job, **SCRIPTED), parts=2))  # type: ignore[arg-type]
         await stage.outcome("p")
         see(100, 300)
+        see(500, 900)  # for a moment, by another program
         order("alone", 2, 3)
         order("beside", 0)
         order("leaves", 1)
