@@ -21,8 +21,8 @@ from seerd.agent.gpu_leases import (
     Use,
     free,
     gpu_of,
-    leases_text,
     in_order,
+    leases_text,
     parsed_run,
 )
 
