@@ -87,6 +87,7 @@ class LocalAttempt:
         self._observer = ScriptObserver(places.attempt, self._end_unobserved)
         self._wake = asyncio.Event()
         self.stopped = asyncio.Event()  # set when it has to end
+        self._memory: list[int] = []  # see `Exited.memory`
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -96,6 +97,11 @@ class LocalAttempt:
     def key(self) -> str:
         """Trial and attempt, as "trial/attempt"."""
         return f"{self.start.trial}/{self.start.attempt}"
+
+    def see_memory(self, used: int, total: int) -> None:
+        """Note how many bytes of one of its GPUs are in use for it, and how many that GPU has."""
+        if self._process is not None:
+            self._memory = max(self._memory, [used, total])
 
     async def begin(self, plan: LaunchPlan, warm: WarmStarts) -> None:
         """Start the processes, warm if possible, unless stopped. Raises `OSError`, `ValueError`."""
@@ -386,6 +392,7 @@ class LocalAttempt:
             *(0, at, order.trial, order.attempt, cause, None if self._fault else code),
             *(findings.rank, findings.tail, findings.silent, findings.signal, findings.waited_s),
             started=self._process is not None,
+            memory=self._memory,
         )
 
     def _findings(self) -> postmortem.Findings:

@@ -17,6 +17,7 @@ import pwd
 import re
 import stat
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
@@ -30,7 +31,7 @@ LONGEST = 1 << 16  # bytes of a run's file that are read at most
 MOST_GPUS = 1024
 RUN, NEW = "run-", ".new-"  # prefixes of the names of files: of runs, and of unfinished files
 LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
-PART = re.compile(r"\.[0-9]+of[0-9]+$")  # end of the name of a part's lease
+PART = re.compile(r"(.+)\.([0-9]+)of([0-9]+)")  # the name of a part's lease, see `part_name`
 SHOWN = re.compile(r"[^\x20-\x7e]")
 
 
@@ -284,9 +285,32 @@ def part_name(gpu: str, part: int, parts: int) -> str:
     return gpu if parts == 1 else f"{gpu}.{part}of{parts}"
 
 
+class Piece(NamedTuple):
+    """What a lease is for."""
+
+    gpu: str  # name of the whole GPU's lease
+    part: int  # which part of it, from 0
+    parts: int  # how many of these the GPU has; 1: it is the whole GPU
+
+
+def piece_of(lease: str) -> Piece:
+    """Return what a lease is for."""
+    match = PART.fullmatch(lease)
+    return Piece(match[1], int(match[2]), int(match[3])) if match else Piece(lease, 0, 1)
+
+
 def gpu_of(lease: str) -> str:
     """Return the lease of the GPU that this one is a part of."""
-    return PART.sub("", lease)
+    return piece_of(lease).gpu
+
+
+def leases_text(leases: Iterable[str]) -> str:
+    """Write which GPUs, and how much of shared ones, these leases are for: 2/4 of gpu-0, gpu-1."""
+    pieces = [piece_of(lease) for lease in leases]
+    counts = Counter((piece.gpu, piece.parts) for piece in pieces)
+    return ", ".join(
+        gpu if parts == 1 else f"{count}/{parts} of {gpu}" for (gpu, parts), count in counts.items()
+    )
 
 
 def _open(name: str, folder: int) -> int:
@@ -358,7 +382,11 @@ def report() -> dict[str, Any]:
     return {
         "now": now,
         "gpus": [
-            {"gpu": lease, "held": lease in holders, **_use(lease, holders.get(lease))}
+            {
+                **piece_of(lease)._asdict(),
+                "held": lease in holders,
+                **_use(lease, holders.get(lease)),
+            }
             for lease in leases
         ],
         "runs": [
@@ -369,7 +397,7 @@ def report() -> dict[str, Any]:
 
 def _counted(run: RunHere, leases: Sequence[str]) -> dict[str, Any]:
     """Return what is shown of a run that has these leases. Parts of GPUs are fractions, exactly."""
-    held = sum(1 if PART.search(lease) else run.parts for lease in leases)
+    held = sum(run.parts if piece_of(lease).parts == 1 else 1 for lease in leases)
     slots = {"gpus": held, "most": run.most, "wants": run.wants}
     names = ("run", "user", "weight", "since", "lives", "parts")
     return {

@@ -25,6 +25,7 @@ from seerd.agent.gpu_leases import (
     folder_path,
     free,
     gpu_of,
+    leases_text,
     part_name,
     pools,
 )
@@ -331,7 +332,7 @@ def shown(held: dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
             dead = "" if run.lives else ", whose agent has died,"
             who = f"the run {run.run} of {run.user}{dead}"
         names.setdefault(who, []).append(lease)
-    parts = [f"{who} has {', '.join(leases)}" for who, leases in names.items()]
+    parts = [f"{who} has {leases_text(leases)}" for who, leases in names.items()]
     return "; ".join(parts) or "they are about to be free"
 
 

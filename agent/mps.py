@@ -26,9 +26,8 @@ from seerd.agent import host
 from seerd.agent.health import CheckedMachine, UnhealthyError, card_bytes
 from seerd.agent.protocol import Exited, Fact
 from seerd.agent.threads import spawned
-from seerd.agent.warm.gpu_share import SHARE, allowed_bytes
+from seerd.agent.warm.gpu_share import MPS, SHARE, allowed_bytes
 
-WANTED = "SEERD_MPS"  # a variable of the job or of the agent; "1": use MPS
 CONTROL = "nvidia-cuda-mps-control"
 PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
@@ -66,7 +65,7 @@ class Mps:
         """Return an attempt's environment with what makes it a client if it has a part of a GPU and
         wants that. Starts the daemon for the first one.
         """
-        if SHARE not in env or env.get(WANTED, os.environ.get(WANTED)) != "1":
+        if SHARE not in env or env.get(MPS, os.environ.get(MPS)) != "1":
             return {**env}
         async with self._turn:
             if not self._is_off and self._minder is None:

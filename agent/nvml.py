@@ -1,13 +1,15 @@
-"""How busy the GPUs are, by NVML, the library of NVIDIA's driver (docs.nvidia.com/deploy/nvml-api).
-It is asked in a thread; where it is missing, silent or fails, nothing is reported.
+"""How busy the GPUs are, and how much of their memory is in use, by NVML, the library of NVIDIA's
+driver (docs.nvidia.com/deploy/nvml-api). It is asked in a thread; where it is missing, silent or
+fails, nothing is reported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 LIBRARY = "libnvidia-ml.so.1"
 LEAST = 0.05
@@ -17,10 +19,23 @@ Shares = list[Optional[float]]
 """Utilisation of each GPU (0 to 1); None: unknown."""
 
 
+class Memory(NamedTuple):
+    """Memory of a GPU, in bytes."""
+
+    used: int  # by all processes, and by the driver
+    total: int
+
+
 class _Rates(ctypes.Structure):
     """`nvmlUtilization_t`, in percent."""
 
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    """`nvmlMemory_t`, in bytes."""
+
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
 class Nvml:
@@ -43,6 +58,16 @@ class Nvml:
             for handle in self._handles
         ]
 
+    def memory(self) -> list[Optional[Memory]]:
+        """Return the memory of each GPU now; None: unknown."""
+        seen, ask = _Memory(), self._library.nvmlDeviceGetMemoryInfo
+        return [
+            None
+            if handle is None or ask(handle, ctypes.byref(seen))
+            else Memory(seen.used, seen.total)
+            for handle in self._handles
+        ]
+
     def _handle(self, name: str) -> Optional[Any]:
         handle = ctypes.c_void_p()
         by_number, by_uuid = "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID"
@@ -52,38 +77,46 @@ class Nvml:
 
 
 def watch(
-    names: list[str], report: Callable[[Shares], Any], look_s: float = 2.0, means: int = 15
+    names: list[str],
+    report: Callable[[Shares], Any],
+    see: Callable[[list[Optional[Memory]]], Any],
+    look_s: float = 2.0,
+    means: int = 15,
 ) -> threading.Thread:
-    """Call `report` in another thread on each change of use, until it raises `RuntimeError`: with
-    the first look (each takes `look_s`), then with means of so many.
+    """Call `report` in another thread on each change of use: with the first look (each takes
+    `look_s`), then with means of so many. Call `see` with the memory at once, then at each look.
+    End when one of them raises `RuntimeError`.
     """
-    args = (names, report, look_s, means)
+    args = (names, report, see, look_s, means)
     thread = threading.Thread(target=_keep_looking, args=args, name="nvml", daemon=True)
     thread.start()
     return thread
 
 
 def _keep_looking(
-    names: list[str], report: Callable[[Shares], Any], look_s: float, means: int
+    names: list[str],
+    report: Callable[[Shares], Any],
+    see: Callable[[list[Optional[Memory]]], Any],
+    look_s: float,
+    means: int,
 ) -> None:
-    try:
+    # OSError, AttributeError: no driver, or one without these functions; RuntimeError: the agent's
+    # loop has ended
+    with contextlib.suppress(OSError, AttributeError, RuntimeError):
         nvml = Nvml(names)
-    except (OSError, AttributeError):  # no driver, or one without these functions
-        return
-    before: Shares = [None] * len(names)
-    count = 1
-    while True:
-        looks = []
-        for _ in range(count):
-            time.sleep(look_s)
-            looks.append(nvml.look())
-        use, count = [_mean(shares) for shares in zip(*looks)], means
-        if any(map(_differ, use, before)):
-            before = use
-            try:
+        see(nvml.memory())
+        before: Shares = [None] * len(names)
+        count = 1
+        while True:
+            looks = []
+            for _ in range(count):
+                time.sleep(look_s)
+                looks.append(nvml.look())
+                see(nvml.memory())
+            use, count = [_mean(shares) for shares in zip(*looks)], means
+            if any(map(_differ, use, before)):
+                before = use
                 report(use)
-            except RuntimeError:  # the agent's loop has ended
-                return
 
 
 def _mean(shares: Any) -> Optional[float]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Collection,
@@ -21,6 +22,7 @@ from typing import (
     Iterator,
     Optional,
     Sequence,
+    TypeVar,
     Union,
 )
 
@@ -79,6 +81,10 @@ from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
 
+if TYPE_CHECKING:
+    from seerd.agent.nvml import Memory
+
+Seen = TypeVar("Seen")
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -159,6 +165,7 @@ class Orders:
         self._mps = Mps(here.run, here.machine, self._note_cold)
         self._counts = False
         self._in_use: dict[str, int] = {}  # MiB of each GPU before the first attempt, by uuid
+        self._unused: dict[int, int] = {}  # fewest bytes in use of each GPU without an attempt
 
     @property
     def attempts(self) -> list[str]:
@@ -344,11 +351,21 @@ class Orders:
     def _are_mig(self) -> bool:
         return any(device.is_mig for device in self._own)
 
-    def by_number(self, shares: Sequence[Optional[float]]) -> list[Optional[float]]:
-        """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
-        share_of, gpus = dict(zip(self.devices, shares)), range(self._here.gpus)
+    def by_number(self, seen: Sequence[Optional[Seen]]) -> list[Optional[Seen]]:
+        """Sort what was seen of each of `devices` by the daemon's numbers of GPUs."""
+        seen_of, gpus = dict(zip(self.devices, seen)), range(self._here.gpus)
         own, shared = devices(gpus, self._visible), self._shared
-        return [share_of.get(name) for name in (own if shared is None else shared.shown(gpus))]
+        return [seen_of.get(name) for name in (own if shared is None else shared.shown(gpus))]
+
+    def see_memory(self, seen: Sequence[Optional[Memory]]) -> None:
+        """Note the memory of each of `devices` for the attempt that has it, if only one does."""
+        for gpu, memory in enumerate(self.by_number(seen)):
+            users = [each for each in self._attempts.values() if gpu in each.start.devices]
+            if memory is not None and not users:
+                self._unused[gpu] = min(memory.used, self._unused.get(gpu, memory.used))
+            elif memory is not None and len(users) == 1:
+                own = max(0, memory.used - self._unused.get(gpu, 0))
+                users[0].see_memory(own, memory.total)
 
     def _names(self, order: Start) -> list[str]:
         """Return CUDA's names of an attempt's GPUs; if they are shared, once it has them."""

@@ -370,6 +370,9 @@ class Exited(_FactOfAttempt):
     signal: Optional[int] = None  # that killed that rank
     waited_s: Optional[float] = None  # seconds that others waited for that rank, if it hung
     started: bool = True  # whether any of its processes existed
+    # the most bytes of a GPU that were seen in use for it while no other attempt had that GPU, and
+    # that GPU's bytes; empty: not seen
+    memory: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,7 @@ class Agent:
             nvml.watch(
                 self._orders.devices,
                 lambda shares: self._loop.call_soon_threadsafe(self._report_use, shares),
+                lambda memory: self._loop.call_soon_threadsafe(self._orders.see_memory, memory),
             )
         self._beside(self._keep_looking())
         await self._ended.wait()

@@ -155,10 +155,13 @@ def _look_again(now: Progress, view: View) -> tuple[int | None, float | None] | 
 def _next(
     problem: Problem, gpus: Sequence[int], now: Progress, view: View
 ) -> tuple[Progress, tuple[NewTrial, ...]]:
-    """Begin the next step; with a new trial if the present one has ended, unless it failed."""
+    """Begin the next step; with a new trial if the present one has ended. One that failed ends the
+    steps, unless it had a part of a GPU: the whole may be enough.
+    """
     trial = view.trials.get(now.trial)
     step = now.step + 1
-    if (trial is not None and trial.status == "failed") or step == len(gpus):
+    failed = trial is not None and trial.status == "failed"
+    if (failed and gpus[now.step] >= problem.parts) or step == len(gpus):
         return replace(now, step=len(gpus)), ()
     left_s = problem.planned.deadline_s * USED - view.now_s
     ends_s = view.now_s + max(0.0, left_s) / (len(gpus) - step)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
+from seerd.planner.gpu_parts import MOST_PARTS
+
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
@@ -147,6 +149,7 @@ class JobProfile:
     start: Latency = NONE
     # from being asked to stop until the checkpoint is in the store and no process is left
     save: Latency = NONE
+    most_parts: int = MOST_PARTS  # how many trials fit into a GPU's memory, as far as was seen
     ingress_gb: float = 0.0  # GB that every instance fetches before its first trial
 
 

@@ -75,15 +75,18 @@ def test_parts_of_a_gpu_are_shown_in_its_place_and_counted_as_parts(folder: Leas
         folder.lease_part(*part) for part in (("gpu-0", 0, 1), ("gpu-2", 1, 4), ("gpu-2", 2, 4))
     ]
     one = json.loads(told("--json"))["machines"][0]
-    assert [(gpu["gpu"], gpu["held"], gpu["trial"]) for gpu in one["gpus"]] == [
-        ("gpu-0", True, "t1"),
-        ("gpu-1", False, None),
-        ("gpu-2.1of4", True, "t1"),
-        ("gpu-2.2of4", True, "t1"),
+    keys = ("gpu", "part", "parts", "held", "trial")
+    assert [tuple(gpu[key] for key in keys) for gpu in one["gpus"]] == [
+        ("gpu-0", 0, 1, True, "t1"),
+        ("gpu-1", 0, 1, False, None),
+        ("gpu-2", 1, 4, True, "t1"),
+        ("gpu-2", 2, 4, True, "t1"),
     ]
     counts = [[run[key] for key in ("gpus", "most", "wants", "parts")] for run in one["runs"]]
     assert json.dumps(counts) == "[[1.5, 3, 2, 4]]"
-    assert told().startswith("this machine: 2 of 3 GPUs or slots are in use\n")
+    shown = told()
+    assert shown.startswith("this machine: 2 of 3 GPUs or slots are in use\n")
+    assert shown.count("1/4 of gpu-2  digits") == 2
     for leases in held:
         assert leases is not None
         free(leases)

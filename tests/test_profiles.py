@@ -307,6 +307,17 @@ def test_reports_with_a_warm_up_or_a_checkpoint_in_them_do_not_count_where_other
     assert shown.checkpoint_bytes == 20
 
 
+def test_the_memory_of_a_trial_is_the_most_that_was_seen_on_one_gpu() -> None:
+    made = tape()
+    exited = {"cause": "asked", "code": 0}
+    made.event(TrialExited, 60.0, **exited, memory=(9 << 30, 80 << 30))
+    assert measured(made.entries).memory == (0, 0), "it trained on two"
+    assert measured(made.entries, parts=2).memory == (9 << 30, 80 << 30)
+    made.event(TrialExited, 61.0, **exited)
+    made.event(TrialExited, 62.0, **exited, memory=(4 << 30, 80 << 30))
+    assert measured(made.entries, parts=2).memory == (9 << 30, 80 << 30)
+
+
 def test_rough_reports_are_better_than_none() -> None:
     made = tape()
     made.report(45.0, 1)

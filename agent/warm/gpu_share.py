@@ -10,6 +10,7 @@ import sys
 from typing import Any, Optional
 
 SHARE = "SEERD_GPU_SHARE"  # the attempt's part of its GPU, as "1/4"; not set: whole GPUs
+MPS = "SEERD_MPS"  # a variable of the job or of the agent; "1": MPS holds processes, too
 CONTEXT_BYTES = 850 << 20
 """Memory of a process that torch does not allocate, its CUDA context above all: what torch's own
 tests leave for it where several share a GPU (torch/testing/_internal/common_utils.py).

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from seerd.core.plans import PlanChange
 from seerd.planner.model import ClusterFacts, MetricConstraint, Mode, Outline, PlannedJob, Problem
@@ -361,6 +361,8 @@ class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
     waited_s: float | None = None  # how long the others waited for that rank, if it hung
     obstacle: Obstacle | None = None  # what was in its way, if its last lines say so
     started: bool = True  # whether any process of it ever existed there; if not, no GPU was used
+    # the most bytes of a GPU in use for it while no other trial had that GPU, and that GPU's bytes
+    memory: tuple[int, int] | UnsetType = UNSET
 
 
 class TrialStalled(AttemptFact, frozen=True, kw_only=True, tag="trial-stalled"):

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from msgspec import UNSET
+
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
@@ -36,6 +38,7 @@ class Measured:
     stop_s: list[float] = field(default_factory=list)
     save_s: list[float] = field(default_factory=list)
     checkpoint_bytes: int = 0
+    memory: tuple[int, int] = (0, 0)  # most bytes of one GPU for a trial, and that GPU's bytes
     pending_s: list[float] = field(default_factory=list)
     boot_s: list[float] = field(default_factory=list)
     release_s: list[float] = field(default_factory=list)
@@ -117,8 +120,11 @@ def _see_attempt(
         attempt.saved.add(event.reports)
         samples.save_s.append(event.save_s)
         samples.checkpoint_bytes = max(samples.checkpoint_bytes, event.size)
-    elif attempt.asked_s is not None and event.cause == "asked":
-        samples.stop_s.append(max(0.0, event.happened - attempt.asked_s))
+    else:
+        if event.memory is not UNSET and attempt.gpus <= 1:
+            samples.memory = max(samples.memory, event.memory)
+        if attempt.asked_s is not None and event.cause == "asked":
+            samples.stop_s.append(max(0.0, event.happened - attempt.asked_s))
 
 
 def _reports(attempts: list[_Attempt], samples: Measured) -> None:

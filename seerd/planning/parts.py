@@ -21,6 +21,10 @@ NOT_MEASURED = (
     'cluster.parts = "auto" is 1: how much a GPU does with several trials on it was not measured; '
     "`seerd profile` measures it"
 )
+NOT_HELD = (
+    'cluster.parts = "auto" is 1: no Python file of the source imports torch or JAX, and without '
+    "MPS nothing else holds trials to their parts of a GPU's memory"
+)
 NO_GPUS = (
     "cluster.parts = {parts}: trials run on CPU slots, and only a GPU can be shared by trials; "
     "leave it out, and give as many slots as trials that run side by side"
@@ -44,6 +48,9 @@ def in_slots(
     `UsageError` for parts of CPU slots.
     """
     asked, notes = experiment.cluster.parts, tuple[str, ...]()
+    is_auto = asked is None and quote.cuda and not whole
+    if is_auto and any(job.takes_any_memory() for job in experiment.jobs):
+        asked, notes = 1, (NOT_HELD,)
     parts = 1 if whole else asked
     if experiment.jobs[0].policy.name == "profile" and quote.cuda and asked != 1:
         parts = asked or TO_MEASURE
@@ -66,15 +73,15 @@ def in_slots(
 
 
 def best_parts(profile: Profile) -> int | None:
-    """Return how many trials should share a GPU: as many as make it do more than fewer do; None if
-    that was not measured.
+    """Return how many trials should share a GPU: as many as make it do more than fewer do and fit
+    into its memory; None if that was not measured.
     """
+    most, best, does = profile.job.most_parts, 1, 1.0
     measured = sorted((p for p in profile.job.scaling.points if p[0] < 1), reverse=True)
-    if not measured:
+    if not measured and most > 1:
         return None
-    best, does = 1, 1.0
     for part, speed in measured:
-        if speed / part >= WORTH * does:
+        if 1 / part <= most and speed / part >= WORTH * does:
             best, does = round(1 / part), speed / part
     return best
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from seerd.agent.warm.gpu_share import allowed_bytes
 from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
-from seerd.planner.gpu_parts import gpus_number
+from seerd.planner.gpu_parts import DIVISIONS, MOST_PARTS, gpus_number
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile, Scaling
 from seerd.planning.cloud_times import applied
 from seerd.shell import files
@@ -78,6 +79,8 @@ class KeptProfile(Target, frozen=True, kw_only=True):
     stop_s: Times | None  # from being asked to save and exit until no process is left
     save_s: Times | None  # from the first byte of a checkpoint until it is in the store
     checkpoint_bytes: int | None  # bytes of the largest checkpoint; None: there was none
+    memory_bytes: int | None = None  # most memory of a GPU that a trial took alone; None: not seen
+    gpu_memory_bytes: int | None = None  # memory of that GPU; None: not seen
     pending_s: Times | None  # from the request until an instance runs
     boot_s: Times | None  # from there until it takes orders
     release_s: Times | None  # from the request to terminate until an instance is gone
@@ -132,6 +135,8 @@ def kept_of(
         report_s=Times(report.p50_s, report.p95_s, reports),
         **times,
         checkpoint_bytes=found.checkpoint_bytes or None,
+        memory_bytes=found.memory[0] or None,
+        gpu_memory_bytes=found.memory[1] or None,
         notes=(*notes, *_doubts(made, found)),
     )
 
@@ -186,9 +191,20 @@ def profile_of(kept: KeptProfile) -> Profile:
         scaling=Scaling(tuple((point.gpus, point.speed) for point in kept.points)),
         start=_latency(kept.restore_s or kept.start_s),
         save=_latency(kept.stop_s),
+        most_parts=_most_parts(kept.memory_bytes, kept.gpu_memory_bytes),
     )
     cloud = CloudProfile(_latency(kept.pending_s), _latency(kept.boot_s), _latency(kept.release_s))
     return Profile(job, cloud, f"measured on {kept.measured_at[:10]} by {kept.run}")
+
+
+def _most_parts(memory: int | None, gpu_memory: int | None) -> int:
+    """Return how many trials that each take so many bytes fit into a GPU with so many; None: not
+    seen.
+    """
+    if memory is None or gpu_memory is None:
+        return MOST_PARTS
+    fits = (n for n in DIVISIONS if memory <= allowed_bytes(f"1/{n}", gpu_memory))
+    return max(fits, default=1)
 
 
 def _latency(times: Times | None) -> Latency:

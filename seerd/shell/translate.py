@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
+from msgspec import UNSET
+
 from seerd.agent import protocol
 from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Downloads, Fact, Node, Order, Parts, Start
@@ -123,8 +125,10 @@ def _converted(fact: Fact, happened: float, metric: str) -> dict[str, Any]:
             return {"reports": fact.epoch, "metric": fact.metrics.get(metric)}
         case protocol.Exited():
             cause = fact.cause if fact.cause in get_args(ExitCause) else "crashed"
+            seen = len(fact.memory) == len(("used", "total"))
             return {
                 "cause": cause,
+                "memory": tuple(fact.memory) if seen else UNSET,
                 "silent": _as_happened(fact.silent, fact.at, happened),
                 "obstacle": obstacle_of(fact.tail) if cause == "crashed" else None,
             }

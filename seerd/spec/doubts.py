@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seerd.agent.arguments import places
+from seerd.agent.warm.gpu_share import MPS
 from seerd.core.events import Goal
 from seerd.spec.program import SEERD, misread, shown, shows
 from seerd.spec.spec import Spec
@@ -53,6 +54,12 @@ def doubts(spec: Spec) -> list[str]:
         lines.append(
             f"{train.script} gives nothing to trial.track: its checkpoints will hold no model, "
             "and a trial that is stopped goes on with a new one; trial.track(model=model)"
+        )
+    if (spec.cluster.parts or 1) > 1 and spec.takes_any_memory():
+        lines.append(
+            f"cluster.parts = {spec.cluster.parts}, and no Python file of the source imports torch "
+            "or JAX: nothing holds a trial to its part of a GPU's memory, and one that takes more "
+            f'fails its neighbours, too; env = {{ {MPS} = "1" }} in [train] holds any program'
         )
     return [*lines, *_of_what_is_not_read(spec)]
 

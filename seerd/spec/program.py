@@ -36,6 +36,12 @@ LOADS = re.compile(
     rb"\bload\(|\bload_(?!digits|iris|wine|dataset|data)|from_pretrained|[rR]esum|[rR]estor"
     rb"|ckpt_path|\bopen\([^\n]*['\"]r|read_(?:bytes|text)"
 )
+# in a file by which trials are held to their share of a GPU's memory: it imports torch or JAX, or a
+# package that has one of them train
+HELD = re.compile(
+    rb"\b(?:import|from)\s+(?:[\w., ]+,\s*)?(?:torch\w*|(?:pytorch_)?lightning|accelerate|peft|timm"
+    rb"|transformers|diffusers|fastai|ultralytics|monai|jax|flax|optax|equinox)\b"
+)
 # how many files of the source are listed, and how long a file is that is read
 MOST_FILES, MOST_BYTES = 5_000, 1 << 20
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, named, places
 from seerd.agent.patterns import ObservedScript
+from seerd.agent.warm.gpu_share import MPS
 from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import PolicyParams
@@ -25,7 +26,7 @@ from seerd.spec import program
 from seerd.spec import values as v
 from seerd.spec.clusters import cluster_of
 from seerd.spec.keys import BackendKeys
-from seerd.spec.program import LOADS, SEERD, misread, shown, shows
+from seerd.spec.program import HELD, LOADS, SEERD, misread, shown, shows
 from seerd.spec.reader import SECTIONS, THE_DICT, Override, Reader, text_of, toml_of
 from seerd.spec.targets import paths_of
 
@@ -126,6 +127,15 @@ class Spec:
         train = self.train
         open_ended = train.launcher == "command" or "PYTHONPATH" in train.env
         return not open_ended and self.takes_part() is False
+
+    def takes_any_memory(self) -> bool:
+        """Return whether certainly nothing holds a trial to its part of a GPU's memory: neither
+        torch nor JAX, nor MPS.
+        """
+        train = self.train
+        if train.launcher == "torchrun" or train.env.get(MPS) == "1":
+            return False
+        return shown(HELD, train.source, ".py") is False
 
     def loads_nothing(self) -> bool:
         """Return whether trials certainly save, and never go on from that."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -22,7 +21,6 @@ from seerd.units import count, format_duration, format_gpu_time, format_money, f
 
 WIDEST = 10_000
 IDLE = "no run is here"
-PART = r"\.[0-9]+of[0-9]+$"  # end of the name of a part of a GPU
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -81,16 +79,17 @@ def machines_table(machines: Json) -> RenderableType:
     parts: list[RenderableType] = []
     for machine in machines["machines"]:
         gpus = machine["gpus"] or ()
-        whole = [re.sub(PART, "", gpu["gpu"]) for gpu in gpus]
-        held = {name for name, gpu in zip(whole, gpus, strict=True) if gpu["held"]}
-        used = f"{len(held)} of {len(set(whole))} GPUs or slots are in use" if gpus else IDLE
+        whole = {gpu["gpu"] for gpu in gpus}
+        held = {gpu["gpu"] for gpu in gpus if gpu["held"]}
+        used = f"{len(held)} of {len(whole)} GPUs or slots are in use" if gpus else IDLE
         parts.append(Text(f"{machine['machine']}: {machine['why'] or used}"))
         if gpus and not machine["why"]:
             rows = []
             for gpu in gpus:
                 run = gpu["run"] or ("somebody" if gpu["held"] else "free")
                 trial = "-" if gpu["trial"] is None else f"{gpu['trial']}/{gpu['attempt']}"
-                rows.append([gpu["gpu"], run, gpu["user"] or "-", trial, _time(gpu["for_s"])])
+                name = gpu["gpu"] if gpu["parts"] == 1 else f"1/{gpu['parts']} of {gpu['gpu']}"
+                rows.append([name, run, gpu["user"] or "-", trial, _time(gpu["for_s"])])
             parts.append(table_of(("GPU", "run", "user", "trial", ">for"), rows))
             rows = []
             for run in machine["runs"]:
@@ -243,6 +242,9 @@ def profile_view(profile: Json) -> RenderableType:
     sums = " + ".join(f"{seconds:.3g}{of}" for of, seconds in law.items() if seconds > 0)
     error = f"off by at most {profile['fit_error']:.1%}"
     parts.append(Text(f"fitted: {sums} seconds on p GPUs, {error}"))
+    if memory := profile["memory_bytes"]:
+        sizes = f"{format_size(memory)} of the GPU's {format_size(profile['gpu_memory_bytes'])}"
+        parts.append(Text(f"memory: a trial on one GPU took {sizes}"))
     parts += [Text(f"note: {sentence}") for sentence in profile["notes"]]
     return Group(*parts, Text(f"kept for plans in {profile['kept']}"))
 

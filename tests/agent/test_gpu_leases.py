@@ -22,6 +22,7 @@ from seerd.agent.gpu_leases import (
     free,
     gpu_of,
     in_order,
+    leases_text,
     parsed_run,
 )
 
@@ -295,6 +296,9 @@ def test_a_part_is_listed_and_those_that_it_is_in_are_not(folder: LeaseFolder) -
     leases = folder.lease_part("gpu-a", 2, 4)
     assert folder.leased() == ["gpu-a.2of4"]
     assert gpu_of("gpu-a.2of4") == gpu_of("gpu-a") == "gpu-a"
+    assert leases_text(["gpu-a.0of4", "gpu-b", "gpu-a.2of4", "gpu-c.1of2"]) == (
+        "2/4 of gpu-a, gpu-b, 1/2 of gpu-c"
+    )
     assert leases is not None
     free(leases)
 

@@ -476,8 +476,8 @@ def test_runs_share_a_gpu_if_all_of_them_have_parts(machine: Machine) -> None:
         machine.look(gpu_sharing.PATIENCE_S + 1)
         machine.look()
         assert (first.shares[-1], second.shares[-1], third.shares) == (1, 2, [])
-        held = f"the run {PREFIX}1 of {user()} has gpu-0.0of2; the run {PREFIX}2 of {user()} has"
-        assert third.waits[0] == ("e/1", f"{held} gpu-0.2of4, gpu-0.3of4")
+        held = f"the run {PREFIX}1 of {user()} has 1/2 of gpu-0; the run {PREFIX}2 of {user()} has"
+        assert third.waits[0] == ("e/1", f"{held} 2/4 of gpu-0")
 
     run_it(story)
 

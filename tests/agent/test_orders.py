@@ -20,6 +20,7 @@ from seerd.agent import clock, gpu_sharing, host
 from seerd.agent.family import Crowding, ProcessTable
 from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
+from seerd.agent.nvml import Memory
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
     Ask,
@@ -570,6 +571,37 @@ def test_gpus_are_called_as_the_agents_own_environment_calls_them(
         shares = stage.orders.by_number([0.1, None, 0.3, 0.4])
         assert shares == [0.1, None, 0.3, 0.4]
         assert stage.orders.by_number([0.1]) == [0.1, None, None, None]
+
+    stage.plays(script)
+
+
+def test_the_memory_of_a_gpu_is_that_of_the_attempt_that_has_it_alone(stage: Stage) -> None:
+    def order(trial: str, *slots: int) -> None:
+        config = {"script": WAITS}
+        stage.order(Start(f"s-{trial}", trial, 1, list(slots), config, 17, [], parts=2))
+
+    def see(*used: int) -> None:
+        stage.orders.see_memory([Memory(some, 8000) for some in used])
+
+    async def script() -> None:
+        stage.order(Prepare("p", replace(stage.job, **SCRIPTED), parts=2))  # type: ignore[arg-type]
+        await stage.outcome("p")
+        see(100, 300)
+        see(500, 900)  # for a moment, by another program
+        order("alone", 2, 3)
+        order("beside", 0)
+        order("leaves", 1)
+        for trial in ("alone", "beside", "leaves"):
+            await stage.outcome(f"s-{trial}")
+        see(7000, 1300)
+        see(7000, 1200)
+        stage.order(Stop("x", "leaves", 1, True, 60.0))
+        assert (await stage.end("leaves")).memory == []
+        see(1100, 400)
+        for trial in ("alone", "beside"):
+            stage.order(Stop(f"x-{trial}", trial, 1, True, 60.0))
+        assert (await stage.end("alone")).memory == [1000, 8000]
+        assert (await stage.end("beside")).memory == [1000, 8000], "of the time after its neighbour"
 
     stage.plays(script)
 

@@ -219,3 +219,14 @@ def test_parts_are_measured_with_as_many_trials_as_share_the_gpu(facts: MakeFact
     }
     assert len(state.trials) == 4
     assert {c.config["lr"] for c in state.trials.values()} == {0.5}
+
+
+def test_where_a_part_has_too_little_memory_the_whole_is_measured(facts: MakeFacts) -> None:
+    made = profiled(facts, p_max=None, gpus=4)
+    problem = replace(made.problem, parts=4, gpus_per_instance=4)
+    problem = replace(problem, limits=replace(problem.limits, max_gpus=4))
+    cluster = replace(made.cluster, parts=4, gpus_per_instance=4)
+    lacking = replace(PLAIN, lacks=lambda config, slots: slots < 4)
+    world = World(msgspec.structs.replace(made, problem=problem, cluster=cluster), lacking)
+    assert world.run().end.status == "done"
+    assert set(measured(world.journal, 4).report_s) == {1}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from seerd.agent.protocol import Computed, Exited, Noticed, Stalled, Start, Stop, Waited
+from seerd.core.codec import decode_event, encode_event
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import (
     InstanceComputed,
@@ -53,6 +56,17 @@ def test_silence_is_counted_by_the_runs_clock() -> None:
     event = event_of(fact, "i-1", 41.0, 40.0, "accuracy")
     assert isinstance(event, TrialExited)
     assert (event.silent, event.tail, event.rank) == (30.0, ("boom",), 3)
+
+
+def test_an_end_without_memory_is_recorded_as_it_was_before_memory_was_seen() -> None:
+    end = Exited(5, 1000.0, "t0001", 1, "finished", 0)
+    recorded = encode_event(event_of(end, "i-1", 41.0, 40.0, "accuracy"))  # type: ignore[arg-type]
+    assert b"memory" not in recorded
+    seen = event_of(replace(end, memory=[3, 8]), "i-1", 41.0, 40.0, "accuracy")
+    assert isinstance(seen, TrialExited)
+    assert seen.memory == (3, 8)
+    assert decode_event(encode_event(seen)) == seen
+    assert decode_event(recorded) == event_of(replace(end, memory=[3]), "i-1", 41.0, 40.0, "a")
 
 
 def test_what_hung_waited_or_is_unfit_arrives_whole() -> None:
