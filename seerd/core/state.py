@@ -83,6 +83,7 @@ class Trial:
     ordered_s: float | None = None  # when its newest attempt was ordered; None: it has reported
     start_command: str | None = None  # id of the `StartTrial` that is under way
     stop_command: str | None = None  # id of the `StopTrial` that is under way
+    grow_command: str | None = None  # id of the newest `GrowTrial` of its present attempt
     asked_s: float = 0.0  # when `stop_command` was decided
     pid: int | None = None  # id of the attempt's process on node 0, None if unknown
     began_s: float | None = None  # when its newest attempt began; None: it has not

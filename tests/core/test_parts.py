@@ -5,7 +5,7 @@ what becomes of one whose part has too little memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,15 @@ import msgspec
 import pytest
 
 from bench.testbed.checked_world import LACKED, Behaviour, World
-from seerd.core.commands import StartTrial
-from seerd.core.events import InstanceComputed, RunFacts, TrialExited, TrialReported, TrialStarted
+from seerd.core.commands import GrowTrial, StartTrial
+from seerd.core.events import (
+    InstanceComputed,
+    InstanceNoticed,
+    RunFacts,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+)
 from seerd.core.instances import computed
 from seerd.core.plans import STAYS, New, PlanChange, Put
 from seerd.core.state import Instance, new_state
@@ -57,7 +64,11 @@ def ran(make: MakeFacts, lacks: Callable[[Config, int], bool] = lambda _, slots:
 
 
 def of(kind: type, world: World) -> list[Any]:
-    return [one for _, decided in world.journal for one in decided if isinstance(one, kind)]
+    return of_kind(kind, (one for _, decided in world.journal for one in decided))
+
+
+def of_kind(kind: type | tuple[type, ...], decided: Iterable[Any]) -> list[Any]:
+    return [one for one in decided if isinstance(one, kind)]
 
 
 def side_by_side(make: MakeFacts, *slots: int) -> Run:
@@ -135,6 +146,29 @@ def test_one_that_grew_since_it_was_started_is_started_again_with_the_memory_of_
     assert run.trial("t0").attempt == 2
     assert slots_of(run, "t0") == (0, 1, 2, 3)
     assert not run.trial("t0").failing
+
+
+def plan(run: Run, change: PlanChange) -> list[Any]:
+    """Have the policy asked, and answer this."""
+    run.state.agenda.ask = "clock"
+    fact = run.state.fleet.instances["i"].seen + 1
+    common = {"at": run.at, "happened": run.at, "instance": "i", "fact": fact}
+    run.tell(InstanceNoticed(**common, what="cold", by=None))
+    return run.answer(change)
+
+
+def test_the_order_to_grow_stands_until_the_attempt_ends(facts: MakeFacts) -> None:
+    """Its agent may lose its connection, and then gets the newest one again."""
+    run = side_by_side(facts, 1)
+    decided = plan(run, PlanChange(put=(Put("t0", 2, 0, None, STAYS),)))
+    (order,) = of_kind(GrowTrial, decided)
+    assert (order.trial, order.attempt, order.instance) == ("t0", 1, "i")
+    assert order.gpus == slots_of(run, "t0") == (0, 1)
+    (newer,) = of_kind(GrowTrial, plan(run, PlanChange(put=(Put("t0", 4, 0, None, STAYS),))))
+    for state in (run.state, run.read()):
+        assert [one for one in state.under_way.values() if isinstance(one, GrowTrial)] == [newer]
+    run.exit("t0", "finished")
+    assert of_kind(GrowTrial, run.state.under_way.values()) == []
 
 
 def test_no_trial_gets_a_larger_part_than_there_may_be(facts: MakeFacts) -> None:
