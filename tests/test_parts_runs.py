@@ -93,5 +93,5 @@ def test_a_trial_that_lacks_memory_on_its_part_goes_on_with_twice_the_part(
     (other,) = (one for one in starts if one.trial != hungry)
     assert len(other.gpus) == 1
     assert reported == {0.06, 0.1}
-    lack = f"{hungry} ended with exit status 1 for lack of memory on its 1/4 GPU; it will go on"
-    assert f"{lack} with 1/2 GPU" in told.stdout
+    lack = f"{hungry} ended with exit status 1 for lack of memory on its part of a GPU"
+    assert f"{lack}; it will go on with 1/2 GPU: " in told.stdout

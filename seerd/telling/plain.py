@@ -225,8 +225,8 @@ def _then(trial: Trial, state: State) -> str:
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     if trial.fault == "small" and trial.gpus:
-        part, more = (gpus_text(state.facts.gpus(slots)) for slots in (trial.bound, trial.gpus))
-        return f" for lack of memory on its {part}; it will go on with {more}"
+        more = gpus_text(state.facts.gpus(trial.gpus))
+        return f" for lack of memory on its part of a GPU; it will go on with {more}"
     return " and will be restarted" if trial.gpus and time_left(state) else ""
 
 

@@ -152,6 +152,14 @@ def test_one_that_grew_since_it_was_started_is_started_again_with_the_memory_of_
     assert not run.trial("t0").failing
 
 
+def test_one_that_grew_to_a_larger_part_goes_on_with_twice_that(facts: MakeFacts) -> None:
+    """Its bound has grown, or it would have with its next report."""
+    run = side_by_side(facts, 1)
+    plan(run, PlanChange(put=(Put("t0", 2, 0, None, STAYS),)))
+    assert [one.gpus for one in of_kind(Enlarged, lack(run, "t0"))] == [4]
+    assert slots_of(run, "t0") == (0, 1, 2, 3)
+
+
 def plan(run: Run, change: PlanChange) -> list[Any]:
     """Have the policy asked, and answer this."""
     run.state.agenda.ask = "clock"
