@@ -13,7 +13,7 @@ import shutil
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any, Awaitable, Callable, Coroutine, Iterator, Optional, Union
+from typing import Any, Awaitable, Callable, Coroutine, Iterator, Optional, Sequence, Union
 
 from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family
@@ -23,7 +23,7 @@ from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
 from seerd.agent.threads import in_thread, in_thread_or_here, spawned
 from seerd.agent.timings import Timings
 from seerd.agent.trial_output import QUIET_S, TrialOutput
-from seerd.agent.warm.gpu_share import SHARE
+from seerd.agent.warm.gpu_share import GROWN, SHARE
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import END_FILE, ScriptObserver, Watchdog
 
@@ -176,11 +176,22 @@ class LocalAttempt:
     def _write_end(self) -> None:
         if self._ends_at is None:
             return
+        at, steady = clock.to_wall(self._ends_at), clock.to_boot(self._ends_at)
+        horizon = {"version": 1, "ends_at": at, "ends_since_boot": steady}
+        self._hand_over("horizon.json", json.dumps(horizon))
+
+    def _hand_over(self, name: str, text: str) -> None:
         with contextlib.suppress(OSError):  # a trial that has removed its own folder
-            part = self._places.attempt / ".horizon.json"
-            at, steady = clock.to_wall(self._ends_at), clock.to_boot(self._ends_at)
-            part.write_text(json.dumps({"version": 1, "ends_at": at, "ends_since_boot": steady}))
-            os.replace(part, self._places.attempt / "horizon.json")
+            part = self._places.attempt / f".{name}"
+            part.write_text(text)
+            os.replace(part, self._places.attempt / name)
+
+    def grow(self, slots: Sequence[int]) -> None:
+        """Let the attempt use these slots of its GPU, and their memory."""
+        self.gpus = set(slots)
+        if self._share:
+            self._share = f"{len(slots)}/{self.start.parts}"
+            self._hand_over(GROWN, self._share)
 
     def end_as_failed(self, why: str) -> None:
         """Kill the attempt, which has failed for this reason, unless it ends already."""
@@ -280,7 +291,7 @@ class LocalAttempt:
         self._places.checkpoints.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._places.marks, ignore_errors=True)
         # An agent that died before it could report this start may have left files.
-        for left_over in ("stop", "save", "out.jsonl", END_FILE):
+        for left_over in ("stop", "save", "out.jsonl", GROWN, END_FILE):
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
         if not speaks(self.start):

@@ -37,10 +37,15 @@ class Keeper:
         self._held: dict[str, list[int]] = {}
 
     def hold(self, attempt: str, leases: list[int]) -> None:
-        """Hold copies of these leases for an attempt. Raises `OSError` without a keeper."""
-        self._held[attempt] = leases
+        """Hold copies of these leases too for an attempt. Raises `OSError` without a keeper."""
+        before = self._held.get(attempt, [])
+        self._held[attempt] = [*before, *leases]
         if not self._hand(attempt, leases):
-            self._begin()
+            try:
+                self._begin()
+            except OSError:
+                self._held[attempt] = before
+                raise
             for held in self._held.items():
                 self._hand(*held)
 

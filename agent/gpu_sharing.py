@@ -146,6 +146,31 @@ class SharedGpus:
             free(held.leases)
             self._serve()
 
+    def widen(self, attempt: str, slots: Sequence[int]) -> bool:
+        """Lease what an attempt lacks of so many slots on its GPU, these if they are free; return
+        whether it has them all.
+        """
+        held, parts = self._held.get(attempt), self._run.parts
+        if held is None or len(slots) - held.slots > self._room():
+            return False
+        (device,), numbers = held.devices.values(), [slot % parts for slot in slots]
+        places = [_Place(device, number, parts) for number in [*numbers, *range(parts)]]
+        others = [place for place in dict.fromkeys(places) if place not in held.places]
+        leased = self._first_leased(len(slots) - held.slots, [others])
+        if leased is None:
+            return False
+        leases = [lease for some in leased.values() for lease in some]
+        try:
+            self._keeper.hold(attempt, leases)
+        except OSError:
+            free(leases)
+            return False
+        self._held[attempt] = held._replace(
+            places=[*held.places, *leased], slots=len(slots), leases=[*held.leases, *leases]
+        )
+        self._write_use()
+        return True
+
     def look(self) -> None:
         """Look at the other runs, update the share, and serve waiting attempts. Called often."""
         if self._now() - self._looked_at >= LOOK_S:
@@ -211,10 +236,14 @@ class SharedGpus:
             self._report([Shared(0, clock.now(), share, why)])
         self._report_waits()
 
+    def _room(self) -> int:
+        """Return how many more slots this run may use."""
+        return self.share - sum(held.slots for held in self._held.values())
+
     def _serve(self) -> None:
         for request in list(self._waiting):
-            room = self.share - sum(held.slots for held in self._held.values())
-            leased = self._leased(request.slots) if len(request.slots) <= room else None
+            fits = len(request.slots) <= self._room()
+            leased = self._leased(request.slots) if fits else None
             if leased is not None:
                 self._waiting.remove(request)
                 self._hand_over(request, leased)

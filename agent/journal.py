@@ -21,6 +21,7 @@ from seerd.agent.protocol import (
     Complained,
     Exited,
     Fact,
+    Grow,
     Message,
     Noticed,
     Prepare,
@@ -39,7 +40,7 @@ from seerd.agent.wire import decode, encode
 
 log = logging.getLogger("agent")
 CHECK = 8  # length of a line's checksum, in bytes
-Order = Union[Prepare, Start, Stop]
+Order = Union[Prepare, Start, Stop, Grow]
 
 
 class AgentJournalError(Exception):
@@ -129,9 +130,9 @@ class AgentJournal:
             if isinstance(message, FACTS):
                 self._remember(message, encode(message))
                 self._sort(message)
-            elif isinstance(message, (Prepare, Start, Stop)):
+            elif isinstance(message, (Prepare, Start, Stop, Grow)):
                 self._orders[message.id] = message
-                if isinstance(message, Stop):  # its attempt is over now in any case
+                if isinstance(message, (Stop, Grow)):  # its attempt is over now in any case
                     self._settled.add(message.id)
             elif isinstance(message, Ack):
                 self._trim(message.seen)

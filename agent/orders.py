@@ -66,6 +66,7 @@ from seerd.agent.protocol import (
     Complained,
     Downloads,
     Grant,
+    Grow,
     Job,
     Noticed,
     Parts,
@@ -153,6 +154,7 @@ class Orders:
         self._own, self.devices = own, [device.name for device in own]
         self._shared: Optional[SharedGpus] = None  # None: the whole machine is ours
         self._attempts: dict[str, LocalAttempt] = {}
+        self._growing: dict[str, list[int]] = {}  # slots of attempts that are to have more
         self._ended: dict[str, int] = {}
         self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
         self._ends_at: Optional[float] = None
@@ -209,6 +211,9 @@ class Orders:
             self._beside(self._prepare(order))
         elif isinstance(order, Start):
             self._start(order)
+        elif isinstance(order, Grow):
+            self._growing[f"{order.trial}/{order.attempt}"] = order.gpus
+            self._grow()
         else:
             attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
             if attempt is not None:
@@ -245,9 +250,20 @@ class Orders:
             self._beside(self._end_crowd())
         if self._shared is not None:
             self._shared.look()
+        self._grow()
         for attempt in self._attempts.values():
             attempt.look()
         self._learn()
+
+    def _grow(self) -> None:
+        """Widen attempts that are to have more of their GPU and whose leases allow it by now."""
+        for key, slots in list(self._growing.items()):
+            attempt = self._attempts.get(key)
+            if attempt is None:
+                del self._growing[key]
+            elif self._shared is None or self._shared.widen(key, slots):
+                del self._growing[key]
+                attempt.grow(slots)
 
     def _learn(self) -> None:
         for name, files in list(self._learning.items()):

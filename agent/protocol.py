@@ -173,6 +173,16 @@ class Stop(_Message):
 
 
 @dataclass(frozen=True)
+class Grow(_Message):
+    """Let an attempt on a part of a GPU use more of it, once no other run has that."""
+
+    id: str
+    trial: str
+    attempt: int
+    gpus: list[int]  # all slots that it has from now on, numbered as in `Start`
+
+
+@dataclass(frozen=True)
 class Renew(_Message):
     """Renew the lease. When it ends, trials save and exit, the agent stores that, and ends."""
 
@@ -258,7 +268,7 @@ class Welcome(_Message):
     """Answer to `Hello`."""
 
     version: int  # the agent's version of the protocol
-    agent: str  # the agent's own version
+    agent: str  # the agent's own version; "1": it does not know `Grow`
     gpus: int  # number of GPUs or CPU slots
     last: int  # number of the newest fact; 0: none
     now: float  # the agent's time
@@ -446,7 +456,7 @@ def _since(at: Optional[float], now: float) -> float:
     return now if at is None else min(now, at)
 
 
-Order = Union[Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown]
+Order = Union[Hello, Prepare, Start, Stop, Grow, Renew, Grant, Parts, Downloads, Ack, Shutdown]
 FactOfAttempt = Union[Training, Reported, Checkpointed, Complained, Exited, Stalled, Waited]
 Fact = Union[Prepared, Refused, Started, FactOfAttempt, Noticed, Computed, Shared]
 Message = Union[Order, Welcome, Alive, Ask, Fact]

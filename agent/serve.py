@@ -30,6 +30,7 @@ from seerd.agent.protocol import (
     Exited,
     Fact,
     Grant,
+    Grow,
     Message,
     Noticed,
     Parts,
@@ -168,7 +169,7 @@ class Agent:
             self._end("asked", 0.0)
         elif isinstance(message, (Grant, Parts, Downloads)):
             self._orders.hand(message)
-        elif not isinstance(message, (Prepare, Start, Stop)):
+        elif not isinstance(message, (Prepare, Start, Stop, Grow)):
             raise ProtocolError(f"{message.kind} is not for an agent")
         elif not self._ending and self._journal.take(message):
             log.info("order %s: %s", message.id, message.kind)

@@ -27,7 +27,7 @@ from seerd.agent.wire import decode, encode
 
 AT_ONCE = 256
 FAREWELL_S = 2.0
-AGENT = "1"
+AGENT = "2"
 log = logging.getLogger("agent")
 
 

@@ -24,14 +24,17 @@ from seerd.core.events import (
     TrialReported,
     TrialStarted,
 )
+from seerd.core.plans import STAYS, PlanChange, Put
 from seerd.core.state import Instance, new_state
 from seerd.core.step import follow
+from seerd.core.verdicts import Grown
 from seerd.planner.space import Config
 from seerd.sim.behaviour import exactly
 from seerd.telling.explanation.sentences import gpus_text
 from seerd.telling.harmless import config_text, printable
 from seerd.telling.plain import line_of
 from tests.by_hand import handle
+from tests.core.test_parts import plan, side_by_side
 
 MakeFacts = Callable[..., RunFacts]
 
@@ -75,6 +78,21 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     ):
         assert line in lines, line
     assert lines[-1] == "   52.0s  the best model is that of t0005, accuracy 0.600574: best"
+
+
+def test_a_trial_that_grows_on_its_gpu_is_said(facts: MakeFacts) -> None:
+    run, lines = side_by_side(facts, 1), []
+    for gpus in (2, 4):
+        plan(run, PlanChange(put=(Put("t0", gpus, 0, None, STAYS),)))
+        event, decided = run.journal[-1]
+        lines.append(line_of(event, run.state, decided))
+    (earlier,) = [msgspec.structs.replace(one, had=0) for one in decided if isinstance(one, Grown)]
+    lines.append(line_of(event, run.state, [earlier]))
+    assert lines == [
+        "    0.0s  t0 trains on with 1/2 GPU instead of 1/4",
+        "    0.0s  t0 trains on with 1 GPU instead of 1/2",
+        "    0.0s  t0 trains on with 1 GPU",
+    ]
 
 
 def test_the_target_is_said_when_it_is_reached(facts: MakeFacts) -> None:

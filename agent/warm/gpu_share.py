@@ -7,10 +7,12 @@ imports torch or makes a CUDA context.
 import importlib.machinery
 import os
 import sys
+from pathlib import Path
 from typing import Any, Optional
 
 SHARE = "SEERD_GPU_SHARE"  # the attempt's part of its GPU, as "1/4"; not set: whole GPUs
 MPS = "SEERD_MPS"  # a variable of the job or of the agent; "1": MPS holds processes, too
+GROWN = "share"  # file of the attempt with its part, once that has grown since its start
 CONTEXT_BYTES = 850 << 20
 """Memory of a process that torch does not allocate, its CUDA context above all: what torch's own
 tests leave for it where several share a GPU (torch/testing/_internal/common_utils.py).
@@ -31,7 +33,19 @@ def hold() -> None:
 def allowed_bytes(share: str, total: int) -> int:
     """Return what torch may allocate of a GPU with so many bytes."""
     part, _, parts = share.partition("/")
+    if part == parts:
+        return total  # it has grown to its whole GPU
     return max(0, total * int(part) // int(parts) - CONTEXT_BYTES)
+
+
+def widen() -> None:
+    """Apply the attempt's part by now, if this process is held to a smaller one."""
+    before = os.environ.get(SHARE)
+    if before and _share() != before:
+        os.environ[SHARE] = _share()
+        cuda = sys.modules.get("torch.cuda")
+        if cuda is not None and cuda.is_initialized():
+            _bound()
 
 
 class _WithBound:
@@ -63,4 +77,12 @@ def _bound_later(cuda: Any) -> None:
 def _bound() -> None:
     cuda = sys.modules["torch.cuda"]
     total = cuda.get_device_properties(0).total_memory
-    cuda.set_per_process_memory_fraction(allowed_bytes(os.environ[SHARE], total) / total, 0)
+    cuda.set_per_process_memory_fraction(allowed_bytes(_share(), total) / total, 0)
+
+
+def _share() -> str:
+    """Return the attempt's part by now."""
+    try:
+        return Path(os.environ["SEERD_DIR"], GROWN).read_text()
+    except (OSError, KeyError):
+        return os.environ[SHARE]

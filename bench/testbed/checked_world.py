@@ -197,8 +197,6 @@ class World(SteppedWorld):
         orders = self._commit(batch)
         problems = violations(self.state)
         assert not problems, f"after {batch[-1]}: {problems}"
-        if self.facts.parts > 1:
-            self.fleet.grow(self.state.trials)
         seq = self.state.clock.seq
         if self._kill_after & set(range(seq - len(batch) + 1, seq + 1)):
             self._kill_after -= set(range(seq + 1))

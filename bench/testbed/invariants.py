@@ -255,8 +255,7 @@ def what_is_under_way_is_awaited(state: State, active: Active) -> Iterator[str]:
     awaited: set[str | None] = {n for n, c in state.under_way.items() if isinstance(c, Publish)}
     awaited |= {state.plan.question, state.clock.timer.id if state.clock.timer else None}
     for trial in active:
-        if trial.start_command or trial.stop_command:
-            awaited |= {trial.start_command, trial.stop_command}
+        awaited |= {trial.start_command, trial.stop_command, trial.grow_command}
     for instance in state.fleet.instances.values():
         if instance.phase is InstancePhase.REQUESTED:
             awaited.add(instance.id)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.packing import Demand, PackingNode
-from seerd.core.placement import Assignment, first_waiting, place
+from seerd.core.placement import Assignment, Slots, first_waiting, place
 from seerd.core.state import Instance, State, Trial
 from seerd.core.wanted import Agenda, Aims
 from seerd.planner.model import ClusterFacts, Group
@@ -45,7 +45,9 @@ def aim_all(state: State) -> None:
 
 
 def derive(state: State) -> None:
-    """Compute anew what is not recorded: trials that run where they should stay; others wait."""
+    """Compute anew what is not recorded: trials that run where they should stay, or grow there;
+    others wait.
+    """
     agenda, aims = state.agenda, Aims()
     state.aims, state.agenda = (
         aims,
@@ -65,8 +67,13 @@ def derive(state: State) -> None:
         trial.target = None
     demands = _demands(state)
     trials = [(state.trials[demand.trial], demand.gpus) for demand in demands]
-    for trial in [trial for trial, gpus in trials if _stays(trial, gpus, state)]:
-        _aim(state, trial, trial.held)
+    for trial, gpus in trials:
+        may_stay = trial.had == gpus or trial.had < gpus <= state.facts.parts
+        if may_stay and _is_in_place(trial, state):
+            _aim(state, trial, trial.held)
+    for trial, gpus in trials:
+        if trial.id in aims.aimed and trial.had < gpus:
+            _aim_to_grow(state, trial, gpus)
     aims.waiting = {d.trial: d.gpus for d in demands if d.trial not in aims.aimed}
     state.agenda.roomy = {instance.id: None for instance in _ready(state)}
     # Without instances that are still being launched, since their ids will change.
@@ -75,16 +82,30 @@ def derive(state: State) -> None:
             state.agenda.idle[name] = None
 
 
-def _stays(trial: Trial, gpus: int, state: State) -> bool:
+def _aim_to_grow(state: State, trial: Trial, gpus: int) -> None:
+    """Aim a trial at more of its GPU: slots that no other claims, first those that are free."""
+    assert trial.held is not None
+    (slots,), parts = trial.held, state.facts.parts
+    instance, first = state.fleet.instances[slots.node], slots.gpus[0] // parts * parts
+    on_gpu = range(first, min(first + parts, instance.usable))
+    rest = [gpu for gpu in on_gpu if gpu not in instance.claims]
+    rest.sort(key=lambda gpu: gpu in instance.busy)
+    more = rest[: gpus - trial.had]
+    if trial.had + len(more) == gpus:
+        _aim(state, trial, (Slots(slots.node, tuple(sorted([*slots.gpus, *more]))),))
+    else:
+        _unaim(state, trial)
+
+
+def _is_in_place(trial: Trial, state: State) -> bool:
     if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
         return False
     instances = state.fleet.instances
-    in_place = all(
+    return all(
         instances[slots.node].phase is InstancePhase.READY
         and max(slots.gpus) < instances[slots.node].usable
         for slots in trial.held
     )
-    return in_place and sum(len(slots.gpus) for slots in trial.held) == gpus
 
 
 def _ready(state: State) -> list[Instance]:
@@ -118,13 +139,7 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
     gpus = _size(state, trial, gpus)
     state.aims.waiting.pop(trial.id, None)
     state.aims.sizes[gpus] -= 1
-    for slots in trial.target or ():
-        claims = state.fleet.instances[slots.node].claims
-        for gpu in slots.gpus:
-            claims.pop(gpu, None)
-        state.agenda.roomy[slots.node] = None
-    trial.target = None
-    state.aims.aimed.pop(trial.id, None)
+    _unaim(state, trial)
     state.aims.needed = _needed(state)
     state.agenda.refit = True
     per_instance = state.facts.cluster.per_instance
@@ -169,6 +184,16 @@ def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
     trial.target = target
     if target != trial.held:
         state.touch(trial.id)
+
+
+def _unaim(state: State, trial: Trial) -> None:
+    for slots in trial.target or ():
+        claims = state.fleet.instances[slots.node].claims
+        for gpu in slots.gpus:
+            claims.pop(gpu, None)
+        state.agenda.roomy[slots.node] = None
+    trial.target = None
+    state.aims.aimed.pop(trial.id, None)
 
 
 def _needed(state: State) -> int:

@@ -100,6 +100,8 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
         if trial.stop_command is not None:
             _note_end(state, trial, state.under_way.pop(trial.stop_command, None))
             trial.stop_command = None
+        state.under_way.pop(trial.grow_command or "", None)
+        trial.grow_command = None
         _conclude(state, trial)
     state.touch(trial.id)
 

@@ -170,6 +170,21 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
         return (self.instance, *self.beside)
 
 
+class GrowTrial(Command, frozen=True, kw_only=True, tag="grow-trial"):
+    """Let an attempt use more slots of the GPU of which it has a part. It stands until the attempt
+    ends, so that an agent that has lost its connection gets it again.
+    """
+
+    trial: str
+    attempt: int
+    instance: str
+    gpus: tuple[int, ...]  # all slots that it has from now on
+
+    @property
+    def nodes(self) -> tuple[str, ...]:  # noqa: D102 - see `Command`
+        return (self.instance,)
+
+
 class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publish"):
     """Copy a checkpoint to the run's folder. Outcomes: `ModelPublished`, `PublishFailed`."""
 
@@ -187,4 +202,7 @@ class Finish(Command, frozen=True, kw_only=True, tag="finish"):
     status: Status  # how the run ended
 
 
-AnyCommand = SetTimer | AskPolicy | Launch | Terminate | StartTrial | StopTrial | Publish | Finish
+AnyCommand = (
+    SetTimer | AskPolicy | Launch | Terminate | StartTrial | StopTrial | GrowTrial | Publish
+    | Finish
+)  # fmt: skip

@@ -164,6 +164,13 @@ def _(verdict: verdicts.Grown, state: State) -> None:
 
 
 @_enact.register
+def _(command: commands.GrowTrial, state: State) -> None:
+    trial = state.trials[command.trial]
+    state.under_way.pop(trial.grow_command or "", None)
+    trial.grow_command = command.id
+
+
+@_enact.register
 def _(command: commands.StopTrial, state: State) -> None:
     trial = state.trials[command.trial]
     if trial.phase is TrialPhase.STOPPING:

@@ -117,10 +117,10 @@ def enough_memory(state: State, trial: Trial) -> int:
     """Return how many slots a trial gets that has crashed for lack of memory on a part of a GPU: at
     least twice as many, once; 0 if it is not such a trial, or may have no more.
     """
-    slots, most = 2 * trial.bound, state.facts.problem.limits.max_gpus
-    if trial.least or (most is not None and slots > most) or memory_lacked(trial.tail) is None:
+    if not trial.bound or trial.least or memory_lacked(trial.tail) is None:
         return 0
-    return slots
+    slots, most = min(2 * trial.had, state.facts.parts), state.facts.problem.limits.max_gpus
+    return slots if most is None or slots <= most else 0
 
 
 def _came_again(other: Trial, trial: Trial) -> bool:

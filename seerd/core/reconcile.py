@@ -180,7 +180,7 @@ def _grows_in_place(state: State, trial: Trial) -> bool:
     return is_part and set(held.gpus) < set(target.gpus)
 
 
-def _grow_if_possible(state: State, trial: Trial) -> Iterator[Grown]:
+def _grow_if_possible(state: State, trial: Trial) -> Iterator[Grown | commands.GrowTrial]:
     """Let an attempt have more of its GPU, once its neighbours have left and if it can be paid."""
     if trial.phase is not TrialPhase.RUNNING or not _grows_in_place(state, trial):
         return
@@ -189,7 +189,10 @@ def _grow_if_possible(state: State, trial: Trial) -> Iterator[Grown]:
     is_free = all(busy.get(gpu, trial.id) == trial.id for gpu in gpus)
     own = limits.affordable_for_job(state, job_of(trial.id), more)
     if is_free and own and limits.affordable(state, more):
-        yield Grown(trial=trial.id, gpus=gpus)
+        yield Grown(trial=trial.id, gpus=gpus, had=trial.had)
+        yield commands.GrowTrial(
+            id=state.next_id, trial=trial.id, attempt=trial.attempt, instance=node, gpus=gpus
+        )
 
 
 def _start_cause(trial: Trial) -> StartCause:

@@ -69,7 +69,7 @@ class Trial:
     target: Assignment | None = None  # GPUs on which it should run, None if it has none
     held: Assignment | None = None  # GPUs that its present attempt was started on; None: none
     had: int = 0  # how many GPUs its newest attempt has, or had; 0: there was none
-    bound: int = 0  # slots whose memory its newest attempt was started with; 0: whole GPUs
+    bound: int = 0  # slots with which its newest attempt was started on a part; 0: on whole GPUs
     least: int = 0  # slots that it gets at least, since fewer had too little memory; 0: any number
     told: dict[str, None] = field(default_factory=dict)  # instances where its attempt has started
     ends: dict[str, AttemptEnd] = field(default_factory=dict)  # instance -> its attempt's end there
@@ -83,6 +83,7 @@ class Trial:
     ordered_s: float | None = None  # when its newest attempt was ordered; None: it has reported
     start_command: str | None = None  # id of the `StartTrial` that is under way
     stop_command: str | None = None  # id of the `StopTrial` that is under way
+    grow_command: str | None = None  # id of the newest `GrowTrial` of its present attempt
     asked_s: float = 0.0  # when `stop_command` was decided
     pid: int | None = None  # id of the attempt's process on node 0, None if unknown
     began_s: float | None = None  # when its newest attempt began; None: it has not

@@ -136,11 +136,12 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
 
 class Grown(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="grown"):
     """A trial on a part of a GPU has more of that GPU from now on, and trains on without a restart:
-    its neighbours have left. It stays one process, with the memory that it may use.
+    its neighbours have left. It stays one process.
     """
 
     trial: str
     gpus: tuple[int, ...]  # its slots on its instance, those that it had among them
+    had: int = 0  # how many slots it had before; 0: an earlier version has not recorded it
 
 
 class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):

@@ -22,7 +22,7 @@ from seerd.agent.protocol import FACTS, VERSION, Fact, Order, ProtocolError
 from seerd.agent.wire import decode, encode
 from seerd.backends.base import LineReader, Writer
 from seerd.clock import wall
-from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.commands import GrowTrial, StartTrial, StopTrial
 from seerd.core.events import EventsMissing
 from seerd.errors import ProviderError, SeerdError
 from seerd.shell.losses import Losses
@@ -34,6 +34,7 @@ ACK_S = 0.05  # longest wait of an acknowledgement, seconds; less than `agent.se
 LEAST_S = 0.3  # seconds that an agent has to receive the end although the run's time is up
 CLOCK_S = 120.0
 PREPARE_S = 1200.0  # longest preparation of an instance, which is paid, seconds
+WITHOUT_GROW = "1"  # `Welcome.agent` of agents that do not know the order to grow
 BROKEN = (ProtocolError, ValueError)  # `ValueError`: asyncio, of a line without an end
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
@@ -150,7 +151,8 @@ class Conversation:
 
     def say(self, order: Order) -> None:
         """Send this order now, if there is a connection; the next one sends `pending` again."""
-        if self._writer is None:
+        is_old = self.welcome is not None and self.welcome.agent == WITHOUT_GROW
+        if self._writer is None or (is_old and isinstance(order, protocol.Grow)):
             return
         if isinstance(order, protocol.Renew | protocol.Stop):
             # From which moment, in the agent's time, its seconds count.
@@ -159,7 +161,7 @@ class Conversation:
             order = replace(order, at=clock.origin + at_s + self.ahead_s)
         self._writer.write(encode(order))
 
-    def order(self, command: StartTrial | StopTrial) -> None:
+    def order(self, command: StartTrial | StopTrial | GrowTrial) -> None:
         """Send this command's orders: starts in order, as soon as they have URLs; a stop at once,
         unless its trial is still to be started, since a trial must end in time.
         """

@@ -163,7 +163,7 @@ class Dispatch:
                 self._spawn(command.id, self._terminate(command))
             case commands.Publish():
                 self._spawn(command.id, self._publish(command))
-            case commands.StartTrial() | commands.StopTrial():
+            case commands.StartTrial() | commands.StopTrial() | commands.GrowTrial():
                 self.sessions.order(command)
             case commands.Finish():
                 pass  # the daemon ends by itself when the core's state is finished

@@ -11,7 +11,7 @@ from functools import partial
 
 from seerd.agent.protocol import Downloads, Expected, Job, Prepare, Welcome
 from seerd.backends.base import Launched
-from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.commands import GrowTrial, StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.core import Core
@@ -128,7 +128,7 @@ class Sessions:
         """Return the instances with an open conversation."""
         return list(self._open())
 
-    def order(self, command: StartTrial | StopTrial) -> None:
+    def order(self, command: StartTrial | StopTrial | GrowTrial) -> None:
         """Send the command to the agent of each instance that it concerns."""
         conversations = self._open()
         for instance in command.nodes:

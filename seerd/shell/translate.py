@@ -16,7 +16,7 @@ from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Downloads, Fact, Node, Order, Parts, Start
 from seerd.agent.wire import encode
 from seerd.core import events
-from seerd.core.commands import AnyCommand, StartTrial, StopTrial
+from seerd.core.commands import AnyCommand, GrowTrial, StartTrial, StopTrial
 from seerd.core.events import AnyEvent, AttemptFact, Checkpoint, ExitCause, Notice
 from seerd.core.last_words import obstacle_of
 from seerd.errors import SeerdError
@@ -46,6 +46,11 @@ def stop_of(command: StopTrial) -> protocol.Stop:
     return protocol.Stop(
         command.id, command.trial, command.attempt, command.checkpoint, command.grace_s
     )
+
+
+def grow_of(command: GrowTrial) -> protocol.Grow:
+    """Return the order to let an attempt use more of its GPU."""
+    return protocol.Grow(command.id, command.trial, command.attempt, list(command.gpus))
 
 
 def start_on(
@@ -180,6 +185,8 @@ class InstanceOrders:
         """
         if isinstance(command, StopTrial):
             return [stop_of(command)]
+        if isinstance(command, GrowTrial):
+            return [grow_of(command)]
         if not isinstance(command, StartTrial):
             return []
         address, parts = self.environment.provider.address, self.core.state.facts.parts

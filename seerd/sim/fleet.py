@@ -10,15 +10,14 @@ import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from seerd.core import events
-from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
+from seerd.core.commands import GrowTrial, Launch, StartTrial, StopTrial, Terminate
 from seerd.core.events import AnyEvent, ExitCause, Goal, Notice
-from seerd.core.state import Trial
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.training.attempt import aggregate
@@ -221,7 +220,7 @@ class SimulatedFleet:
 
     # ------------------------------------------------------------ attempts
 
-    def _heeding(self, command: StartTrial | StopTrial) -> list[SimulatedMachine]:
+    def _heeding(self, command: StartTrial | StopTrial | GrowTrial) -> list[SimulatedMachine]:
         """List an order's instances whose agents take it: the same order again changes nothing."""
         machines = [self.machines[name] for name in command.nodes]
         machines = [m for m in machines if m.alive and command.id not in m.orders]
@@ -269,16 +268,15 @@ class SimulatedFleet:
             now + self.behaviour.start.draw(self._rng), partial(self.begin, machines[0], attempt)
         )
 
-    def grow(self, trials: Mapping[str, Trial]) -> None:
-        """Give attempts on a part of a GPU what they have of it by now, from their next report."""
-        for machine in self.machines.values():
-            for attempt in machine.attempts.values():
-                trial = trials[attempt.trial]
-                if trial.attempt == attempt.number and trial.had > attempt.gpus:
-                    held_s = self._heap.now - attempt.started
-                    self.held_gpu_s += attempt.gpus * held_s
-                    attempt.started = self._heap.now
-                    attempt.gpus = attempt.parts[machine.id] = trial.had
+    def grow(self, command: GrowTrial) -> None:
+        """Give an attempt on a part of a GPU more of it, from its next report."""
+        for machine in self._heeding(command):
+            attempt = machine.attempts.get((command.trial, command.attempt))
+            if attempt is not None:
+                held_s = self._heap.now - attempt.started
+                self.held_gpu_s += attempt.gpus * held_s
+                attempt.started = self._heap.now
+                attempt.gpus = attempt.parts[machine.id] = len(command.gpus)
 
     def begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         """Begin to train."""

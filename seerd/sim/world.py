@@ -83,10 +83,7 @@ class World:
         """Handle a batch as the real daemon does: commit all events, then carry out all
         commands.
         """
-        orders = self._commit(batch)
-        if self.facts.parts > 1:
-            self.fleet.grow(self.state.trials)
-        for command in orders:
+        for command in self._commit(batch):
             self._carry_out(command)
 
     def _commit(self, batch: tuple[events.AnyEvent, ...]) -> list[commands.AnyCommand]:
@@ -123,6 +120,8 @@ class World:
                 self.fleet.start(command)
             case commands.StopTrial():
                 self.fleet.stop(command)
+            case commands.GrowTrial():
+                self.fleet.grow(command)
             case commands.SetTimer() if self._instant:
                 # after all else of its moment: a report due just when a stage ends still counts
                 due = max(command.due, round(command.due, NANOSECONDS))
@@ -140,8 +139,6 @@ class World:
             case commands.Publish():
                 wait_s = 0.0 if self._instant else PUBLISH_S
                 self._later(wait_s, partial(self._published, command))
-            case commands.Finish():
-                pass
 
     def _published(self, command: commands.Publish, at: float) -> events.AnyEvent:
         self.published_at = at

@@ -25,7 +25,8 @@ from seerd.core.limits import time_left
 from seerd.core.metrics import metric_name, sign_of, violated_by
 from seerd.core.results import best_configuration
 from seerd.core.state import Complaint, State, Trial
-from seerd.planner.gpu_parts import gpus_text
+from seerd.core.verdicts import Grown
+from seerd.planner.gpu_parts import gpus_number, gpus_text
 from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import begin, follow, replay
 from seerd.shell.home import RunFolder
@@ -105,6 +106,7 @@ def line_of(
     texts = [] if text is None else [text(event, state)]
     if isinstance(event, events.TrialReported):
         texts = [_reported(event, state, best or BestSoFar())]
+    texts += [_grown(one, state) for one in decided if isinstance(one, Grown)]
     texts += [_explained(one, event, state) for one in explained_after(event, decided, state)]
     if decided and isinstance(decided[-1], commands.Finish):
         texts.append(_configured(state))
@@ -133,6 +135,12 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             return sentence(explanation, "") + (f"; {stage_text(state)}" if is_first else "")
         case kind:
             return sentence(explanation, "") if kind in SENTENCES else None
+
+
+def _grown(verdict: Grown, state: State) -> str:
+    gpus, before = (state.facts.gpus(slots) for slots in (len(verdict.gpus), verdict.had))
+    instead = f" instead of {gpus_number(before)}" if before else ""
+    return f"{verdict.trial} trains on with {gpus_text(gpus)}{instead}"
 
 
 def _configured(state: State) -> str | None:
@@ -217,8 +225,8 @@ def _then(trial: Trial, state: State) -> str:
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     if trial.fault == "small" and trial.gpus:
-        part, more = (gpus_text(state.facts.gpus(slots)) for slots in (trial.bound, trial.gpus))
-        return f" for lack of memory on its {part}; it will go on with {more}"
+        more = gpus_text(state.facts.gpus(trial.gpus))
+        return f" for lack of memory on its part of a GPU; it will go on with {more}"
     return " and will be restarted" if trial.gpus and time_left(state) else ""
 
 

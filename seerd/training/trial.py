@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from seerd.agent.progress_marks import ENDED, SAVING, WAITING, WORKING
+from seerd.agent.warm import gpu_share
 from seerd.training import randomness, restored, sharded
 from seerd.training.attempt import Attempt, aggregate, write_imports
 from seerd.training.by_hand import defaults, max_reports
@@ -245,6 +246,7 @@ class Trial:
         else:
             self._units += 1
         agent = self._agent
+        gpu_share.widen()
         save = (agent and agent.is_to_save()) or self._should_save()
         leave = self._end.asked or (agent and agent.is_to_stop())
         # Only rank 0 knows progress and remaining seconds; 0 seconds: unlimited, else 1 more.

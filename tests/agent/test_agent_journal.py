@@ -17,6 +17,7 @@ from seerd.agent.journal import AgentJournal, AgentJournalError, facts_after
 from seerd.agent.protocol import (
     FACTS,
     Exited,
+    Grow,
     Job,
     Noticed,
     Prepare,
@@ -35,6 +36,7 @@ JOB = Job(
 PREPARE = Prepare("p", JOB)
 START = Start("a", "t1", 1, [0], {"lr": 0.1}, 17, [])
 STOP = Stop("z", "t1", 1, checkpoint=False, grace_s=0.0)
+GROW = Grow("g", "t1", 1, [0, 1])
 
 
 def prepared(seq: int = 0) -> Any:
@@ -101,7 +103,7 @@ def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp
         os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size))
     )
     journal = opened()
-    for step in (PREPARE, prepared(), START, started(), reported(1), exited(), STOP):
+    for step in (PREPARE, prepared(), START, started(), reported(1), exited(), STOP, GROW):
         journal.add([step]) if isinstance(step, FACTS) else journal.take(step)
         assert flushed[-1] == (tmp_path / "j").stat().st_size
 
@@ -157,6 +159,12 @@ def test_an_order_is_new_once(opened):
 def test_an_order_with_an_outcome_stays_taken(opened, outcome):
     opened(START, outcome)
     assert not opened().take(START)
+
+
+@pytest.mark.parametrize("order", [STOP, GROW])
+def test_orders_about_attempts_that_have_died_with_the_agent_are_over(opened, order):
+    opened(START, started(), order)
+    assert not opened().take(order)
 
 
 @pytest.mark.parametrize("order", [START, PREPARE])

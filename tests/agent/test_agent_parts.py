@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 
 from seerd.agent.launch import launch_plan
-from seerd.agent.protocol import Noticed, Prepare, Prepared, Refused, Start, Started
+from seerd.agent.protocol import (
+    Grow,
+    Noticed,
+    Prepare,
+    Prepared,
+    Refused,
+    Reported,
+    Start,
+    Started,
+    Stop,
+)
 from seerd.agent.warm import gpu_share
 from seerd.agent.wire import encode
 from seerd.core.last_words import error_line, memory_lacked
@@ -106,6 +116,8 @@ TORCH = {
 calls, bounds, used = [], [], []
 def _lazy_call(call):
     calls.append(call)
+def is_initialized():
+    return bool(used)
 def init():
     used.append(True)
     for call in calls:
@@ -138,10 +150,11 @@ def torch(tmp_path: Path) -> Path:
     return tmp_path / "packages"
 
 
-def ran(packages: Path, code: str, *more: Path, share: str = "1/4", args: tuple[str, ...] = ()):
+def ran(packages: Path, code: str, *more: Path, share: str = "1/4", args=(), **more_env):
     held = Path(gpu_share.__file__).with_name("held")
     path = ":".join(map(str, [held, ROOT, packages, *more]))
     env = {"PYTHONPATH": path, "SEERD_GPU_SHARE": share, "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= more_env
     done = subprocess.run(
         [sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, check=False
     )
@@ -158,6 +171,26 @@ def test_a_process_that_uses_the_gpu_is_bound_to_its_share(torch, share, mib):
 
 def test_a_process_that_does_not_use_the_gpu_has_no_context(torch):
     assert ran(torch, SCRIPT) == "[]"
+
+
+def test_a_process_takes_the_part_that_its_trial_has_by_now(torch, tmp_path):
+    """Before its first use of the GPU, then when it looks; a child begins with what it saw last."""
+    code = """
+import os, pathlib, torch
+from seerd.agent.warm.gpu_share import widen
+at = pathlib.Path(os.environ["SEERD_DIR"], "share")
+widen()
+at.write_text("2/4")
+widen()
+assert not torch.cuda.used
+torch.cuda.init()
+widen()
+at.write_text("4/4")
+widen()
+widen()
+print([round(part * 16384) for part, _ in torch.cuda.bounds], os.environ["SEERD_GPU_SHARE"])
+"""
+    assert ran(torch, code, SEERD_DIR=str(tmp_path)) == f"[{8192 - 850}, 16384] 4/4"
 
 
 def test_a_share_that_the_context_alone_fills_lets_nothing_be_allocated():
@@ -242,3 +275,46 @@ def test_a_trial_that_wants_more_than_its_part_fails_alone(rig, tmp_path, preloa
     assert "3.17 GiB allowed; " in error_line(ends[1].tail)
     colds = [fact.why for fact in client.facts if isinstance(fact, Noticed)]
     assert colds == []
+
+
+TAKES_WHAT_IT_MAY = """
+import contextlib, seerd, time
+from torch import cuda
+trial, pieces = seerd.trial(), 0
+cuda.init()
+while trial.running():
+    with contextlib.suppress(cuda.OutOfMemoryError):
+        while True:
+            cuda.allocate(512 << 20)
+            pieces += 1
+    trial.report(accuracy=pieces)
+    time.sleep(0.01)
+"""
+
+
+def test_a_trial_that_grows_has_the_memory_of_its_larger_part_without_a_restart(rig, tmp_path):
+    gpu = tmp_path / "gpu.json"
+    gpu.write_text(json.dumps({"total": 16 * GIB, "processes": {}}))
+    path = f"{ROOT / 'tests' / 'fake_torch'}:{ROOT}"
+    rig.options = ("--cuda",)
+    job = rig.job(TAKES_WHAT_IT_MAY, env={"PYTHONPATH": path, "FAKE_GPU": str(gpu)})
+    rig.launch(gpus=1)
+    client = rig.connect()
+
+    def has(*pieces: int) -> int:
+        """How many pieces of 512 MiB it reports, once it is one of these."""
+        fact = client.until(Reported, lambda fact: fact.metrics["accuracy"] in pieces)
+        return int(fact.metrics["accuracy"])
+
+    client.say(Prepare("p", job, parts=4))
+    client.until(Prepared)
+    client.say(start(1))
+    assert has(6, 7) == 6
+    client.say(Grow("g", "t1", 1, [0, 1]), Grow("g", "t1", 1, [0, 1, 2, 3]))
+    assert has(14, 15) == 14
+    client.say(replace(start(0), id="b", trial="t2"))
+    assert client.until(Refused).why == "GPUs [0] are held by t1/1"
+    client.say(Grow("h", "t1", 1, [0, 1, 2, 3]), Grow("i", "t9", 1, [0]))
+    assert has(30, 31) == 30, "all of it but what its own context takes"
+    client.say(Stop("z", "t1", 1, checkpoint=True, grace_s=60.0))
+    assert client.exit_of("t1").cause == "asked"

@@ -482,6 +482,44 @@ def test_runs_share_a_gpu_if_all_of_them_have_parts(machine: Machine) -> None:
     run_it(story)
 
 
+def test_an_attempt_that_grows_leases_more_of_its_gpu_once_that_is_free(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = machine.comes(2, parts=4), machine.comes(2, parts=4)
+        assert await first.wants("a", 5)
+        assert await second.wants("b", 4)
+        assert first.gpus.widen("a/1", [4, 5])
+        assert leased() == ["gpu-1.0of4", "gpu-1.1of4", "gpu-1.2of4"], "another part of the same"
+        assert not first.gpus.widen("a/1", [4, 5, 6, 7]), "the other run has one of them"
+        assert not first.gpus.widen("nobody/1", [0, 1])
+        second.ends("b")
+        first.gpus.share = 3
+        assert not first.gpus.widen("a/1", [4, 5, 6, 7]), "beyond its share"
+        first.gpus.share = 4
+        assert first.gpus.widen("a/1", [4, 5, 6, 7])
+        assert first.gpus.widen("a/1", [4, 5, 6, 7]), "it has them"
+        assert leased() == [f"gpu-1.{part}of4" for part in range(4)]
+        first.ends("a")
+        assert leased() == []
+
+    run_it(story)
+
+
+def test_what_an_attempt_has_grown_by_stays_leased_when_the_agent_has_died(
+    machine: Machine,
+) -> None:
+    async def story() -> None:
+        run = machine.comes(1, parts=4)
+        assert await run.wants("a", 0)
+        assert run.gpus.widen("a/1", [0, 1])
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for lease in run.gpus._held["a/1"].leases:
+            os.dup2(nothing, lease)  # as if this process had ended
+        os.close(nothing)
+        assert leased() == ["gpu-0.0of4", "gpu-0.1of4"]
+
+    run_it(story)
+
+
 def test_two_runs_on_one_gpu_have_half_of_its_parts_each(machine: Machine) -> None:
     async def story() -> None:
         first, second = machine.comes(1, parts=4), machine.comes(1, parts=4)

@@ -5,7 +5,7 @@ what becomes of one whose part has too little memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,24 @@ import msgspec
 import pytest
 
 from bench.testbed.checked_world import LACKED, Behaviour, World
-from seerd.core.commands import StartTrial
-from seerd.core.events import InstanceComputed, RunFacts, TrialExited, TrialReported, TrialStarted
+from seerd.core.aiming import derive
+from seerd.core.commands import GrowTrial, StartTrial, StopTrial
+from seerd.core.events import (
+    InstanceComputed,
+    InstanceNoticed,
+    RunFacts,
+    RunResumed,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+)
 from seerd.core.instances import computed
 from seerd.core.plans import STAYS, New, PlanChange, Put
+from seerd.core.rules import RULES
 from seerd.core.state import Instance, new_state
 from seerd.core.step import again, commands_of, follow
 from seerd.core.verdicts import Enlarged, Failed, Grown
+from seerd.planner.model import Allocation
 from seerd.planner.space import Config
 from seerd.telling.complaints import idle_gpus
 from seerd.telling.explanation.as_json import moment_json
@@ -57,7 +68,11 @@ def ran(make: MakeFacts, lacks: Callable[[Config, int], bool] = lambda _, slots:
 
 
 def of(kind: type, world: World) -> list[Any]:
-    return [one for _, decided in world.journal for one in decided if isinstance(one, kind)]
+    return of_kind(kind, (one for _, decided in world.journal for one in decided))
+
+
+def of_kind(kind: type | tuple[type, ...], decided: Iterable[Any]) -> list[Any]:
+    return [one for one in decided if isinstance(one, kind)]
 
 
 def side_by_side(make: MakeFacts, *slots: int) -> Run:
@@ -135,6 +150,71 @@ def test_one_that_grew_since_it_was_started_is_started_again_with_the_memory_of_
     assert run.trial("t0").attempt == 2
     assert slots_of(run, "t0") == (0, 1, 2, 3)
     assert not run.trial("t0").failing
+
+
+def test_one_that_grew_to_a_larger_part_goes_on_with_twice_that(facts: MakeFacts) -> None:
+    """Its bound has grown, or it would have with its next report."""
+    run = side_by_side(facts, 1)
+    plan(run, PlanChange(put=(Put("t0", 2, 0, None, STAYS),)))
+    assert [one.gpus for one in of_kind(Enlarged, lack(run, "t0"))] == [4]
+    assert slots_of(run, "t0") == (0, 1, 2, 3)
+
+
+def plan(run: Run, change: PlanChange) -> list[Any]:
+    """Have the policy asked, and answer this."""
+    run.state.agenda.ask = "clock"
+    fact = run.state.fleet.instances["i"].seen + 1
+    common = {"at": run.at, "happened": run.at, "instance": "i", "fact": fact}
+    run.tell(InstanceNoticed(**common, what="cold", by=None))
+    return run.answer(change)
+
+
+def test_the_order_to_grow_stands_until_the_attempt_ends(facts: MakeFacts) -> None:
+    """Its agent may lose its connection, and then gets the newest one again."""
+    run = side_by_side(facts, 1)
+    decided = plan(run, PlanChange(put=(Put("t0", 2, 0, None, STAYS),)))
+    (order,) = of_kind(GrowTrial, decided)
+    assert (order.trial, order.attempt, order.instance) == ("t0", 1, "i")
+    assert order.gpus == slots_of(run, "t0") == (0, 1)
+    (newer,) = of_kind(GrowTrial, plan(run, PlanChange(put=(Put("t0", 4, 0, None, STAYS),))))
+    for state in (run.state, run.read()):
+        assert [one for one in state.under_way.values() if isinstance(one, GrowTrial)] == [newer]
+    run.exit("t0", "finished")
+    assert of_kind(GrowTrial, run.state.under_way.values()) == []
+
+
+@pytest.mark.parametrize(
+    ("gone", "wanted"), [(("t1", "t2", "t3"), {"t0": 4}), (("t1", "t3"), {"t0": 2, "t2": 2})]
+)
+def test_a_trial_that_waits_to_grow_waits_on_when_the_daemon_is_started_again(
+    facts: MakeFacts, gone: tuple[str, ...], wanted: dict[str, int]
+) -> None:
+    run = side_by_side(facts, 1, 1, 1, 1)
+    puts = tuple(Put(name, gpus, 0, None, STAYS) for name, gpus in wanted.items())
+    stops = of_kind(StopTrial, plan(run, PlanChange(gone=gone, put=puts)))
+    assert [stop.trial for stop in stops] == list(gone)
+    run.state = run.read()
+    run.state.rules = RULES
+    decided = run.tell(RunResumed(at=1.0, alive=("i",)))
+    run.at = 2.0
+    for name in gone:
+        decided += run.exit(name)
+    assert of_kind((StartTrial, StopTrial), decided) == []
+    assert {one.trial: len(one.gpus) for one in of_kind(Grown, decided)} == wanted
+    assert {name: len(slots_of(run, name)) for name in wanted} == wanted
+
+
+def test_one_whose_gpu_has_no_room_is_not_kept_from_a_larger_place(facts: MakeFacts) -> None:
+    """As where the daemon goes on: it saves, and waits its turn."""
+    run = side_by_side(facts, 2, 1, 1)
+    run.state.trials["t1"].gpus = 2
+    run.state.plan.wanted["t1"] = Allocation("t1", 2)
+    run.state.plan.order.apply(PlanChange(put=(Put("t1", 2, 0, None, STAYS),)))
+    derive(run.state)
+    aims = run.state.aims
+    assert (list(aims.aimed), aims.waiting) == (["t0", "t2"], {"t1": 2})
+    assert run.trial("t1").target is None
+    assert set(run.state.fleet.instances["i"].claims.values()) == {"t0", "t2"}
 
 
 def test_no_trial_gets_a_larger_part_than_there_may_be(facts: MakeFacts) -> None:

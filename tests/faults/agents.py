@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from seerd.agent.protocol import (
     Exited,
     Fact,
     Grant,
+    Grow,
     Hello,
     Noticed,
     Prepare,
@@ -41,6 +42,7 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.serve import Lease
+from seerd.agent.talk import AGENT
 from seerd.agent.wire import decode, encode
 from tests.faults.objects import Model
 from tests.faults.training import KILL_S, PORT_IN_USE, Run, Shared, Told
@@ -245,7 +247,7 @@ class Agent:
             encode(
                 Welcome(
                     VERSION,
-                    "1",
+                    AGENT,
                     self._machine.gpus,
                     last,
                     self._wall(),
@@ -280,7 +282,7 @@ class Agent:
         elif isinstance(message, Grant):
             self._granted(message)
         elif (
-            isinstance(message, (Prepare, Start, Stop))
+            isinstance(message, (Prepare, Start, Stop, Grow))
             and not self._ending
             and self._journal.take(message)
         ):
@@ -310,14 +312,16 @@ class Agent:
 
     # ------------------------------------------------------------ orders
 
-    def _carry_out(self, order: Prepare | Start | Stop) -> None:
+    def _carry_out(self, order: Prepare | Start | Stop | Grow) -> None:
         if isinstance(order, Prepare):
             self._prepare(order)
         elif isinstance(order, Start):
             self._begin(order)
         else:
             attempt = self.attempts.get(f"{order.trial}/{order.attempt}")
-            if attempt is not None:
+            if attempt is not None and isinstance(order, Grow):
+                attempt.start = replace(attempt.start, gpus=order.gpus)
+            elif attempt is not None:
                 now = self._wall()
                 self._stop(attempt, "asked", max(0.0, order.kill_at(now) - now))
 

@@ -14,6 +14,7 @@ PLACEMENT = "tests/core/test_placement.py"
 INCUMBENT = "tests/core/test_incumbent.py"
 OBSTACLES = "tests/core/test_obstacles.py"
 AGAIN = "tests/core/test_started_again.py"
+PARTS = "tests/core/test_parts.py"
 
 DECIDING = (
     Mutant(
@@ -427,5 +428,95 @@ DECIDING = (
         'event.what == "rebalance" and not state.facts.cluster.hints_move',
         'event.what == "rebalance" and state.facts.cluster.hints_move',
         ("tests/core/test_provisioning.py",),
+    ),
+    Mutant(
+        "an agent is not told that its attempt has grown",
+        "a trial that grows on its GPU may use the memory of its larger part",
+        "_grow_if_possible",
+        """yield commands.GrowTrial(
+            id=state.next_id, trial=trial.id, attempt=trial.attempt, instance=node, gpus=gpus
+        )""",
+        "pass",
+        (PARTS,),
+    ),
+    Mutant(
+        "an order to grow stands beside the one after it",
+        "exactly what is under way is carried on after a restart",
+        "enact._",
+        'state.under_way.pop(trial.grow_command or "", None)',
+        "",
+        (PARTS,),
+    ),
+    Mutant(
+        "an order to grow outlives its attempt",
+        "exactly what is under way is carried on after a restart",
+        "attempts.node_ended",
+        'state.under_way.pop(trial.grow_command or "", None)',
+        "",
+        (PARTS,),
+    ),
+    Mutant(
+        "a trial that waits to grow is started again with the daemon",
+        "a killed daemon costs no trial its place",
+        "aiming.derive",
+        "trial.had == gpus or trial.had < gpus <= state.facts.parts",
+        "trial.had == gpus",
+        (PARTS,),
+    ),
+    Mutant(
+        "after a restart a trial is to grow into what another has",
+        "no part of a GPU is two trials'",
+        "_aim_to_grow",
+        "gpu not in instance.claims",
+        "instance.claims.get(gpu) != trial.id",
+        (PARTS,),
+    ),
+    Mutant(
+        "after a restart a trial whose GPU has no room for it stays there",
+        "a trial that cannot grow where it is waits for a place where it fits",
+        "_aim_to_grow",
+        "_unaim(state, trial)",
+        "pass",
+        (PARTS,),
+    ),
+    Mutant(
+        "a trial that lacked memory on its part gets the same part again",
+        "a trial that lacked memory on its part goes on once with twice the part",
+        "enough_memory",
+        "min(2 * trial.had, state.facts.parts)",
+        "trial.had",
+        (PARTS, "tests/test_parts_runs.py"),
+    ),
+    Mutant(
+        "a trial that lacked memory after it had grown gets the part that it had",
+        "a trial that lacked memory on its part goes on once with twice the part",
+        "enough_memory",
+        "trial.had",
+        "trial.bound",
+        (PARTS,),
+    ),
+    Mutant(
+        "a trial gets a larger part as often as it lacks memory",
+        "a trial that lacked memory on its part goes on once with twice the part",
+        "enough_memory",
+        "not trial.bound or trial.least or memory_lacked(trial.tail) is None",
+        "not trial.bound or memory_lacked(trial.tail) is None",
+        (PARTS,),
+    ),
+    Mutant(
+        "too small a part of a GPU counts against the configuration",
+        "too little memory on a part says nothing of the configuration",
+        "enact._",
+        'trial.crashes, trial.in_vain, trial.fault = trial.crashes - 1, 0, "small"',
+        'trial.fault = "small"',
+        (PARTS,),
+    ),
+    Mutant(
+        "a trial with a larger part is placed with the smaller one",
+        "a trial that lacked memory on its part goes on once with twice the part",
+        "aiming._size",
+        "max(state.aims.cut(gpus), trial.least)",
+        "state.aims.cut(gpus)",
+        (PARTS, "tests/test_parts_runs.py"),
     ),
 )

@@ -20,6 +20,7 @@ from seerd.agent.protocol import (
     Ack,
     Alive,
     Fact,
+    Grow,
     Hello,
     Refused,
     Renew,
@@ -27,10 +28,11 @@ from seerd.agent.protocol import (
     Stop,
     Welcome,
 )
+from seerd.agent.talk import AGENT
 from seerd.agent.wire import decode, encode
 from seerd.backends.base import Connection, Span
 from seerd.clock import RunClock, wall
-from seerd.core.commands import AnyCommand, StopTrial
+from seerd.core.commands import AnyCommand, GrowTrial, StopTrial
 from seerd.core.events import EventsMissing, InstanceLost, TrialStarted
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation
@@ -48,6 +50,7 @@ STOPPING = StopTrial(
     id="7.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=4.0, why="paused"
 )
 STOP = Stop("7.0", "t1", 1, checkpoint=True, grace_s=4.0)
+GROWING = GrowTrial(id="6.0", trial="t2", attempt=1, instance="i-1", gpus=(0, 1))
 AHEAD_S = 1000.0
 """How far the agent's time is ahead of ours."""
 
@@ -62,6 +65,7 @@ class Agent:
     `heard`: by connection.
 
     speaks   this version of the protocol
+    program  version of the agent itself
     answers  renewals, until it is `stopped`
     acked    the last fact that was acknowledged to it before
     ended    the grace periods of those in its place that were ended
@@ -69,6 +73,7 @@ class Agent:
 
     facts: list[Fact]
     speaks: int = VERSION
+    program: str = AGENT
     heard: list[list[Any]] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -94,7 +99,8 @@ class Agent:
             if isinstance(message, Hello):
                 now = wall() + AHEAD_S
                 last, known = len(self.facts), (self.answers, self.acked)
-                writer.write(encode(Welcome(VERSION, "1", 4, last, now, [], "boot", now, *known)))
+                about = (VERSION, self.program, 4, last, now, [], "boot", now, *known)
+                writer.write(encode(Welcome(*about)))
                 writer.write(b"".join(map(encode, self.facts)))
         writer.close()
 
@@ -126,10 +132,10 @@ class Place:
     conversation: Conversation
     core: Core
 
-    def told(self, kind: type[Stop | Renew], connection: int) -> list[Any]:
+    def told(self, kind: type[Stop | Renew | Grow], connection: int) -> list[Any]:
         """The orders of this kind, without their moments."""
-        heard = self.agent.heard[connection]
-        return [replace(order, at=None) for order in heard if isinstance(order, kind)]
+        orders = [order for order in self.agent.heard[connection] if isinstance(order, kind)]
+        return [o if isinstance(o, Grow) else replace(o, at=None) for o in orders]
 
     @property
     def handed_on(self) -> list[int]:
@@ -153,6 +159,7 @@ def play(
     seen: int = 0,
     pending: tuple[AnyCommand, ...] = (),
     speaks: int = VERSION,
+    program: str = AGENT,
     becomes: int = VERSION,
     answers: bool = False,
     acked: int = 0,
@@ -165,7 +172,7 @@ def play(
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "s"
-            agent = Agent(list(facts), speaks, answers=answers, acked=acked)
+            agent = Agent(list(facts), speaks, program, answers=answers, acked=acked)
             server = await asyncio.start_unix_server(agent.serve, str(path))
             core = Core(RunClock(time.time()), seen, list(pending))
             ways: Any = Ways(agent, path, becomes)
@@ -254,6 +261,31 @@ def test_orders_without_an_outcome_are_said_on_every_connection() -> None:
         await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.told(Stop, 1))
 
     play(scenario, fact(1), pending=(STOPPING,))
+
+
+def test_an_agent_is_told_on_every_connection_how_its_attempts_have_grown() -> None:
+    grow = Grow("6.0", "t2", 1, [0, 1])
+
+    async def scenario(place: Place) -> None:
+        await place.until(lambda: place.told(Grow, 0) == [grow])
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.agent.heard) == 2 and place.told(Grow, 1) == [grow])
+
+    play(scenario, fact(1), pending=(GROWING,))
+
+
+def test_an_agent_from_before_attempts_could_grow_is_not_told() -> None:
+    """It would end the connection."""
+
+    async def scenario(place: Place) -> None:
+        place.conversation.order(GROWING)
+        place.conversation.order(STOPPING)
+        await place.until(lambda: len(place.told(Stop, 0)) == 2)
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.told(Stop, 1))
+        assert [place.told(Grow, connection) for connection in (0, 1)] == [[], []]
+
+    play(scenario, fact(1), pending=(GROWING, STOPPING), program="1")
 
 
 def test_orders_carry_the_moment_from_which_their_seconds_count_in_the_agents_time() -> None:

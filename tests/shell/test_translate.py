@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from seerd.agent.protocol import Computed, Exited, Noticed, Stalled, Start, Stop, Waited
+from seerd.agent.protocol import Computed, Exited, Grow, Noticed, Stalled, Start, Stop, Waited
 from seerd.core.codec import decode_event, encode_event
-from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.commands import GrowTrial, StartTrial, StopTrial
 from seerd.core.events import (
     InstanceComputed,
     InstanceNoticed,
@@ -16,7 +16,7 @@ from seerd.core.events import (
     TrialStalled,
     TrialWaited,
 )
-from seerd.shell.translate import event_of, start_on, stop_of
+from seerd.shell.translate import event_of, grow_of, start_on, stop_of
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,12 @@ def test_an_order_says_what_the_core_asked_for() -> None:
             why="paused",
         )
         assert stop_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)
+
+
+def test_the_order_to_grow_has_all_slots_of_the_attempt() -> None:
+    grow = GrowTrial(id="6.0", trial="t1", attempt=2, instance="i", gpus=(2, 3))
+    assert grow.nodes == ("i",)
+    assert grow_of(grow) == Grow("6.0", "t1", 2, [2, 3])
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ UNDER_WAY = {
     "terminate": "{instance} is being given back",
     "start-trial": "{trial} is being started on {nodes:names}",
     "stop-trial": "{trial} [{checkpoint:if}saves within {grace_s:at}|is being killed]",
+    "grow-trial": "{trial} may use more of its GPU until it ends",
     "publish": "the model of {trial} is being fetched",
     "finish": "the end",
 }

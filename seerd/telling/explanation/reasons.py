@@ -43,7 +43,8 @@ from seerd.telling.harmless import config_text
 Explanations = Iterator[Explanation]
 
 SILENT = (*QUIET, events.TrialStarted)  # events that say nothing by themselves
-UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)  # need no explanation
+UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer, commands.GrowTrial)
+"""What needs no explanation of its own."""
 AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
     events.StopAsked: ("stop-wanted", "hard"),
     events.Remarked: ("remark", "text"),

@@ -3,3 +3,4 @@
 from torch import cuda
 
 __all__ = ["cuda"]
+__version__ = "fake"
