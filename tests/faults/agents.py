@@ -578,10 +578,11 @@ class Agent:
 def zero(machine: Machine) -> float:
     """Return the zero of the agents' clock on this machine, as the real one keeps it."""
     wall, time.time = time.time, machine.wall
+    ours = clock._Anchor.zero  # real agents may be forks of this process
     try:
         clock.begin(machine.folder, machine.boot)
     finally:
-        time.time = wall
+        time.time, clock._Anchor.zero = wall, ours
     kept = clock.zero_of(machine.folder, machine.boot)
     assert kept is not None
     return kept
