@@ -184,15 +184,16 @@ def test_the_order_to_grow_stands_until_the_attempt_ends(facts: MakeFacts) -> No
 
 
 @pytest.mark.parametrize(
-    ("gone", "wanted"), [(("t1", "t2", "t3"), {"t0": 4}), (("t1", "t3"), {"t0": 2, "t2": 2})]
+    ("gone", "wanted"), [(("t1", "t2", "t3"), {"t0": 4}), (("t2", "t3"), {"t0": 2, "t1": 2})]
 )
 def test_a_trial_that_waits_to_grow_waits_on_when_the_daemon_is_started_again(
     facts: MakeFacts, gone: tuple[str, ...], wanted: dict[str, int]
 ) -> None:
     run = side_by_side(facts, 1, 1, 1, 1)
     puts = tuple(Put(name, gpus, 0, None, STAYS) for name, gpus in wanted.items())
-    stops = of_kind(StopTrial, plan(run, PlanChange(gone=gone, put=puts)))
-    assert [stop.trial for stop in stops] == list(gone)
+    decided = plan(run, PlanChange(gone=gone, put=puts))
+    assert [stop.trial for stop in of_kind(StopTrial, decided)] == list(gone)
+    assert of_kind(Grown, decided) == [], "its neighbours still have what it is to have"
     run.state = run.read()
     run.state.rules = RULES
     decided = run.tell(RunResumed(at=1.0, alive=("i",)))

@@ -511,12 +511,4 @@ DECIDING = (
         'trial.fault = "small"',
         (PARTS,),
     ),
-    Mutant(
-        "a trial with a larger part is placed with the smaller one",
-        "a trial that lacked memory on its part goes on once with twice the part",
-        "aiming._size",
-        "max(state.aims.cut(gpus), trial.least)",
-        "state.aims.cut(gpus)",
-        (PARTS, "tests/test_parts_runs.py"),
-    ),
 )
