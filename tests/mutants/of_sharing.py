@@ -298,7 +298,7 @@ BESIDE_OTHERS = (
         "a run leases more than its share",
         "a run gets its share",
         "SharedGpus._serve",
-        "len(request.slots) <= room",
+        "len(request.slots) <= self._room()",
         "True",
         (SHARING,),
     ),

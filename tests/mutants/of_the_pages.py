@@ -267,7 +267,7 @@ PROMISED = (
     Mutant(
         "a daemon that takes a run up leaves trials above the share",
         "GPUs that others got are given back, whoever takes the run up",
-        "aiming._stays",
+        "aiming._is_in_place",
         "max(slots.gpus) < instances[slots.node].usable",
         "True",
         (f"{SHARING}::test_a_daemon_that_takes_the_run_up_leaves_no_trial_above_the_share",),
