@@ -149,8 +149,8 @@ class JobProfile:
     start: Latency = NONE
     # from being asked to stop until the checkpoint is in the store and no process is left
     save: Latency = NONE
-    most_parts: int = MOST_PARTS  # how many trials fit into a GPU's memory, as far as was seen
     ingress_gb: float = 0.0  # GB that every instance fetches before its first trial
+    most_parts: int = MOST_PARTS  # how many trials fit into a GPU's memory, as far as was seen
 
 
 @dataclass(frozen=True, slots=True)
