@@ -231,6 +231,26 @@ def test_a_launch_that_may_not_tag_is_told_from_one_that_may_not_be(ill: OnRig) 
     assert of(ill.see(), "launch").missing == ("ec2:CreateTags",)
 
 
+FORBIDS = (
+    "You are not authorized to perform this operation. User: arn:aws:iam::1:user/me is not "
+    "authorized to perform: {action} on resource: * with an explicit deny in a {policy}"
+)
+
+
+def test_what_another_policy_forbids_is_no_missing_permission(ill: OnRig) -> None:
+    scp = FORBIDS.format(action="ec2:RunInstances", policy="service control policy")
+    bucket = FORBIDS.format(action="s3:PutObject", policy="resource-based policy")
+    ill.rig.fail("ec2:RunInstances", "UnauthorizedOperation", times=None, message=scp)
+    ill.rig.fail("s3:PutObject", "AccessDenied", times=None, message=bucket)
+    findings = ill.see()
+    launch, store = of(findings, "launch"), of(findings, "store")
+    assert (launch.level, store.level) == ("problem", "problem")
+    assert "no policy of this account helps" in launch.found
+    assert "aws s3api get-bucket-policy" in store.found
+    assert findings_json(findings)["missing"] == []
+    assert not [f for f in findings if "--policy" in f.todo or f.check == "permissions"]
+
+
 def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> None:
     findings = ill.see(
         instance_type=["g4dn.99xlarge"],

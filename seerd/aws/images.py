@@ -60,7 +60,8 @@ async def resolve(cloud: Cloud, named: str) -> Image:
     if not answer["Images"]:
         raise _wrong(
             f"there is no image {named} in {cloud.region}; check `cluster.image` and "
-            "`cluster.region`"
+            "`cluster.region`, and whether your account allows it: "
+            f"aws ec2 get-allowed-images-settings --region {cloud.region}"
         )
     row = answer["Images"][0]
     image, state = row["ImageId"], row.get("State", "available")

@@ -139,6 +139,12 @@ class Backend(ABC, Generic[K]):
         """Return what is offered, after asking the cloud."""
         return self.unasked_quote(machine)
 
+    def doubts(self, deadline_s: float) -> list[str]:
+        """Return what may end a run early that lasts until its deadline, for people, after asking
+        the cloud. Raises `CloudError`.
+        """
+        return []
+
     def check_quota(self, instances: int, gpus: int) -> None:
         """Check that the cloud allows so many instances of `gpus` GPUs. Raises `CloudError`."""
 

@@ -274,6 +274,11 @@ class Ec2:
             ]
         }
 
+    def _describe_instance_type_offerings(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        types = request["Filters"][0]["Values"]
+        rows = [{"InstanceType": kind, "Location": zone} for kind in types for zone in ZONES]
+        return {"InstanceTypeOfferings": rows}
+
     def _row(self, instance: Instance, when: float) -> dict[str, Any]:
         state = instance.state_at(when)
         over = state in {"shutting-down", "terminated"}
@@ -307,6 +312,8 @@ class Client:
         return partial(self._call, operation)
 
     async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
+        if operation == "describe_instance_type_offerings":  # the weather is for what can change
+            return self._ec2.do(operation, request)
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         takes_s = RUN_S if operation == "run_instances" else LOOK_S
         trip_s = self._chance.lasts("api trip", *takes_s)

@@ -155,6 +155,10 @@ async def _layer(rig: Control, given: dict[str, Any]) -> str:
     return rig.cloud.add_layer(Path(given["layer"]))
 
 
+async def _end_session(rig: Control, given: dict[str, Any]) -> None:
+    rig.proxy.sessions.ended.add(str(given["key"]))
+
+
 async def _without_tokens(rig: Control, given: dict[str, Any]) -> None:
     rig.cloud.without_tokens = True
 
@@ -277,6 +281,7 @@ SWITCHES: dict[str, Switch] = {
     "distribution": _distribution,
     "layer": _layer,
     "without-tokens": _without_tokens,
+    "end-session": _end_session,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,

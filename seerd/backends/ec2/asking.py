@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
+from seerd.aws.credentials import SSO, Lifetime
 from seerd.aws.errors import AwsError
 from seerd.backends.base import Quote
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, quote_of
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.units import format_duration
 
 SPOT_MARGIN = 1.2
 """The bid, in times of the present spot price, above which AWS takes instances back."""
@@ -34,6 +37,35 @@ async def quote(keys: Ec2Keys) -> Quote:
         price = await price_of(keys, cloud)
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")
     return quote_of(keys, gpus, price.usd, source, threads=threads, owner=owner)
+
+
+async def doubts(keys: Ec2Keys, for_s: float) -> list[str]:
+    """Return what may end a run of `for_s` seconds early. Raises `AwsError` without credentials."""
+    async with Cloud(keys.region) as cloud:
+        lifetime = await cloud.lifetime()
+    ends, todo = outlasts(lifetime, for_s, time.time())
+    return [f"the credentials from {lifetime.source} {ends}; {todo}"] if todo else []
+
+
+def outlasts(lifetime: Lifetime, for_s: float, now: float) -> tuple[str, str]:
+    """Return when credentials end, and what to do if they may end within `for_s` seconds of `now`
+    (wall clock, seconds since 1970). Empty if they do not end, or are renewed by themselves.
+    """
+    if lifetime.ends_at is None:
+        if lifetime.renewed or not lifetime.temporary:
+            return "", ""
+        ends = "are temporary, do not say when they end, and nothing renews them"
+    else:
+        left_s = max(0, round(lifetime.ends_at - now))
+        if lifetime.renewed and lifetime.source != SSO:
+            return "", ""
+        ends = f"end in {format_duration(left_s)}"
+        if left_s >= for_s:
+            return ends, ""
+    todo = f"a run takes up to {format_duration(for_s)}: log in again first, or use a role"
+    if lifetime.source == "env":
+        todo += "; a run that goes on cannot see a new environment, but new files (AWS_PROFILE)"
+    return ends, todo
 
 
 async def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from seerd.backends.backend import Backend, RunFiles, Site
+from seerd.backends.backend import MARGIN_S, Backend, RunFiles, Site
 from seerd.backends.base import Machine, Quote
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import bundled, quote_of, settings_of
@@ -61,6 +61,13 @@ class Ec2Backend(Backend[Ec2Keys]):
         from seerd.backends.ec2 import asking
 
         return asyncio.run(asking.quote(self.keys))
+
+    def doubts(self, deadline_s: float) -> list[str]:
+        import asyncio
+
+        from seerd.backends.ec2 import asking
+
+        return asyncio.run(asking.doubts(self.keys, deadline_s + MARGIN_S))
 
     def check_quota(self, instances: int, gpus: int) -> None:
         import asyncio

@@ -117,7 +117,7 @@ class Flight:
         except AwsError as error:
             setback = LaunchError(
                 str(error),
-                retry=error.kind in AGAIN or error.kind is ErrorKind.SPENT,
+                retry=error.kind in AGAIN | {ErrorKind.SPENT, ErrorKind.CREDENTIALS},
                 unknown=error.kind is ErrorKind.UNKNOWN,
             )
         except ProviderError as error:
@@ -299,20 +299,24 @@ class Flight:
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
-    """Return the error of a launch that no place has given an instance. Asking again may help if
-    capacity was missing, or if `others`, instances of the same run, use up the quota.
+    """Return the error of a launch that no place has given an instance: a line for each cause.
+    Asking again may help if capacity was missing, or if `others`, instances of the same run, use up
+    the quota.
     """
     kinds = {error.kind for _, error in refusals}
-    retry = ErrorKind.CAPACITY in kinds or (ErrorKind.QUOTA in kinds and others)
-    advice = ""
-    if ErrorKind.CAPACITY in kinds:
-        advice = (
-            "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
-        )
-    elif retry:
-        advice = "\nThe run goes on with the instances that it has."
-    lines = [f"  {candidate}: {error}" for candidate, error in refusals]
-    return LaunchError("no instance could be had:\n" + "\n".join(lines) + advice, retry=retry)
+    goes_on = ErrorKind.CAPACITY not in kinds and ErrorKind.QUOTA in kinds and others
+    zones: dict[str, dict[str, list[str]]] = {}  # AWS's code -> type -> zones
+    for place, error in refusals:
+        zones.setdefault(error.code, {}).setdefault(place.type, []).append(place.zone)
+    errors = {error.code: error for _, error in reversed(refusals)}  # the first of each code
+    lines = [
+        "; ".join(f"{kind} in {', '.join(dict.fromkeys(where))}" for kind, where in types.items())
+        + f": {errors[code]}"
+        for code, types in zones.items()
+    ]
+    why = "no instance could be had: " + "\n  ".join(lines)
+    why += "\nThe run goes on with the instances that it has." if goes_on else ""
+    return LaunchError(why, retry=ErrorKind.CAPACITY in kinds or goes_on)
 
 
 def _now() -> float:

@@ -21,7 +21,7 @@ from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, 
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
 from seerd.backends.ec2.register import RegisterEntry, remains
-from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates
+from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, offered
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import LaunchError, ProviderError
@@ -52,12 +52,17 @@ class Ec2Provider(Provider):
         self._awaited: set[str] = set()
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
-        """Look up the image and the subnets, before anything is rented. Raises `CloudError`."""
+        """Look up the image, the subnets, and which of their zones offer the types, before anything
+        is rented. Raises `CloudError`.
+        """
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
         subnets = await network.subnets(self._cloud, self._settings.subnets)
         self._fleet.places = places = candidates(self._settings, subnets)
+        zones: dict[str, set[str]] = {}
+        with contextlib.suppress(AwsError):  # then launches find out where a type is not offered
+            zones = await network.offers(self._cloud, self._settings.instance_types)
         self._keys.client()
         self._context = LaunchContext(
             settings=self._settings,
@@ -66,7 +71,7 @@ class Ec2Provider(Provider):
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(places),
+            places=LaunchPlaces(offered(places, zones)),
         )
 
     def prolong(self, hard_end: float) -> None:

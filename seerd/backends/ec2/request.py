@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
-from seerd.aws.network import Subnet
+from seerd.aws.network import Subnet, nowhere_offered
 
 TAG_LENGTH = 256
 REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
@@ -80,6 +81,18 @@ class Candidate:
 def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candidate]:
     """Return the places to ask, in order: the first type in all subnets, then the next type."""
     return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
+
+
+def offered(places: Sequence[Candidate], zones: Mapping[str, AbstractSet[str]]) -> list[Candidate]:
+    """Return the places whose zone offers their type. `zones`: those that offer each type; a type
+    without any is asked everywhere, since EC2 may give types that it lists no longer. Raises
+    `AwsError` if nothing is left.
+    """
+    left = [place for place in places if place.zone in (zones.get(place.type) or {place.zone})]
+    if places and not left:
+        why = f"nothing was started: {nowhere_offered(zones)}; name others in `cluster.subnets`"
+        raise AwsError(why, ErrorKind.REFUSED, "Zones")
+    return left
 
 
 def run_instances(

@@ -20,7 +20,7 @@ import asyncssh
 
 from seerd.aws import instances
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING
 from seerd.backends.backend import PYTHON
 from seerd.backends.bundle import build_agent
@@ -206,7 +206,7 @@ def judged(check: str, error: AwsError) -> CheckOutcome:
     """Judge a refusal: whether seerd takes it for what it is."""
     if error.kind in ABOUT[check]:
         return refused(check, "passed", error.said, error)
-    if error.kind is ErrorKind.DENIED:
+    if error.kind in NOT_PERMITTED:
         said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
         return refused(check, "unknown", said, error)
     if error.kind in UNRELATED:

@@ -57,9 +57,7 @@ async def _offered(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) ->
         return
     nowhere = [name for name in names if not offered[name] & zones]
     if len(nowhere) == len(names):
-        where = ", ".join(sorted(set().union(*offered.values()))) or "no zone of the region"
-        found = f"{', '.join(nowhere)} is offered in {where}, and no subnet is there"
-        notes.problem("zones", found, "name others")
+        notes.problem("zones", network.nowhere_offered(offered), "name others")
         return
     found = "; ".join(
         f"{name} in {', '.join(sorted(offered[name] & zones)) or 'none of them'}" for name in names

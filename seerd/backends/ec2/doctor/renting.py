@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from seerd.aws import images, quotas, types
-from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
@@ -32,10 +32,12 @@ class AwsNotes(Notes):
     aws: Ec2Sweeper
     case: Case
     keys: Ec2Keys
+    forbidden: bool = False  # whether a policy of others forbids a call
 
     def refused(self, check: str, action: str, error: AwsError, level: Level = "problem") -> None:
         """Note that AWS has refused a call which needs the permission `action`."""
         if error.kind is not ErrorKind.DENIED:
+            self.forbidden = self.forbidden or error.kind is ErrorKind.FORBIDDEN
             self.note(check, level, str(error))
             return
         named = denied_action(str(error), action)
@@ -51,7 +53,7 @@ class AwsNotes(Notes):
         try:
             return await work
         except AwsError as error:
-            level = denied if error.kind is ErrorKind.DENIED else "problem"
+            level = denied if error.kind in NOT_PERMITTED else "problem"
             self.refused(check, action, error, level)
             return None
 
