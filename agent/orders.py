@@ -302,7 +302,8 @@ class Orders:
                 await self._make_ready(order)
             except (OSError, ValueError, UnhealthyError) as error:
                 is_unhealthy = isinstance(error, UnhealthyError)
-                self._report([_refused(order.id, _text(error), is_unhealthy)])
+                cause = error.cause if isinstance(error, UnhealthyError) else ""
+                self._report([_refused(order.id, _text(error), is_unhealthy, cause)])
             else:
                 self._report([Prepared(0, clock.now(), order.id)])
 
@@ -469,8 +470,8 @@ def _placed(
     return going_on(plan, job, order, name or "", at), laid
 
 
-def _refused(order: str, why: str, unhealthy: bool = False) -> Refused:
-    return Refused(0, clock.now(), order, why, unhealthy)
+def _refused(order: str, why: str, unhealthy: bool = False, cause: str = "") -> Refused:
+    return Refused(0, clock.now(), order, why, unhealthy, cause)
 
 
 def _text(error: Exception) -> str:

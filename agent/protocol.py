@@ -313,6 +313,7 @@ class Refused(_Fact):
     id: str
     why: str
     unhealthy: bool = False  # whether the machine is at fault
+    cause: str = ""  # what is wrong with it: "driver", "torch"; empty: something else
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,8 @@ class ClusterFacts:
     orphan_s: float = 0.0
     hints_move: bool = True  # trials leave an instance that the cloud will probably take back
     parts: int = 1  # how many trials may share a GPU: it has so many slots
+    # seconds for which only the first instance is asked for, until it is ready; 0: all at once
+    scout_s: float = 0.0
 
     @property
     def per_instance(self) -> bool:

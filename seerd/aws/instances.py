@@ -53,6 +53,8 @@ class SeenInstance:
     type: str
     zone: str  # its availability zone
     spot: bool  # whether it is a spot instance
+    subnet: str = ""
+    groups: tuple[str, ...] = ()  # ids of its security groups
 
     @property
     def token(self) -> str:
@@ -162,6 +164,8 @@ def seen(row: Mapping[str, Any]) -> SeenInstance:
         type=row.get("InstanceType", ""),
         zone=row.get("Placement", {}).get("AvailabilityZone", ""),
         spot=row.get("InstanceLifecycle") == "spot",
+        subnet=row.get("SubnetId") or "",
+        groups=tuple(group["GroupId"] for group in row.get("SecurityGroups", ())),
     )
 
 

@@ -40,6 +40,9 @@ class Quote:
     notes: tuple[str, ...] = ()  # what the user should know of it, one sentence each
     # the kinds of machines that trials run on, as in profiles, preferred first
     machine_types: tuple[str, ...] = ()
+    # where its instances may be; if none of this home was ever ready in any of these places, the
+    # first is tried alone. Empty: all are launched at once
+    places: tuple[str, ...] = ()
 
 
 class LineReader(Protocol):
@@ -77,6 +80,21 @@ class Launched:
     instance: str
     gpus: int
     since: float  # when it began to run
+
+
+LaunchStage = Literal["launched", "running", "unreached", "reached"]
+"""How far a launch is, see `core.events.Awaited`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a launch is, which is not over yet."""
+
+    launch: str  # its token
+    instance: str  # the instance that it has brought
+    what: LaunchStage
+    where: str = ""  # of `launched`: type and zone, for people
+    why: str = ""  # of `unreached`: why nobody can log in, and what to do, for people
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ def ready(event: events.InstanceReady, state: State) -> None:
     instance.ready_at = event.at
     instance.seen = fleet.early.pop(instance.id, 0)
     instance.boot = event.boot
+    if not fleet.came and (fleet.setback is not None or state.facts.cluster.scout_s):
+        state.agenda.refit = True  # the others may be asked for now
+    fleet.came = True
     fleet.instances[event.instance] = instance
     state.agenda.some_ready = True
     state.agenda.roomy[instance.id] = None
@@ -48,6 +51,20 @@ def ready(event: events.InstanceReady, state: State) -> None:
         shared(fleet.shared.pop(instance.id), state)
     if instance.id in fleet.noticed:
         leave(state, instance, fleet.noticed.pop(instance.id))
+
+
+def awaited(event: events.InstanceAwaited, state: State) -> None:
+    """Record how far an instance is that is not ready yet; what comes too late changes nothing."""
+    instance = state.fleet.instances.get(event.command)
+    if instance is None or instance.phase is not InstancePhase.REQUESTED:
+        return
+    instance.cloud_id, instance.awaited = event.instance, event.what
+    instance.where = event.where or instance.where
+    instance.unreached = event.why if event.what == "unreached" else ""
+    if event.what != "launched" and instance.ran_s is None:
+        instance.ran_s = event.at
+    if instance.id in state.ledger.open:
+        state.ledger.name(instance.id, event.instance)
 
 
 def refused(event: events.LaunchRefused, state: State) -> None:
@@ -205,6 +222,8 @@ def _ended_at(
 
 def launch(command: commands.Launch, state: State) -> None:
     """Add a requested instance. It is charged from now on until its true start is known."""
+    if not state.fleet.live and not state.fleet.came:
+        state.fleet.scouted_s = state.now
     state.fleet.add(Instance(command.id, command.gpus, launch=command.id))
     if state.facts.cluster.per_instance:
         _charge(state, command.id, command.gpus, state.now)
@@ -239,3 +258,10 @@ def ask_again(verdict: verdicts.Again, state: State) -> None:
     fleet.refusals, fleet.refused = verdict.refusals, verdict.batch
     fleet.launch_at = math.inf if verdict.at_s is None else verdict.at_s
     fleet.until_change = verdict.changed
+    if verdict.cause is not None:
+        fleet.setback, fleet.setback_from = verdict.cause, number_of(state.next_id)
+
+
+def number_of(command: str) -> int:
+    """Return the number of the event with which a command was decided, from its id."""
+    return int(command.partition(".")[0])

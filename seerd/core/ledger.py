@@ -80,6 +80,10 @@ class Ledger:
         """Correct when the open charge for `what` began."""
         self.start(replace(self._take(what), since_s=since_s))
 
+    def name(self, what: str, instance: str) -> None:
+        """Set the name of the instance that is charged for `what`."""
+        self.open[what] = replace(self.open[what], instance=instance)
+
     def copy(self) -> Ledger:
         """Return a copy to look ahead with."""
         return replace(self, closed=list(self.closed), open=dict(self.open))

@@ -14,11 +14,13 @@ from seerd.core import lifecycle, verdicts
 from seerd.core.commands import AnyCommand, SetTimer, Status, StopCause
 from seerd.core.events import (
     AnyRequest,
+    Awaited,
     Checkpoint,
     ExitCause,
     InstanceShared,
     Obstacle,
     RunFacts,
+    SetbackCause,
     TrialStalled,
 )
 from seerd.core.ledger import Ledger
@@ -196,6 +198,11 @@ class Instance:
     until: float | None = None  # when it ends itself, if the run may go on longer
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
+    cloud_id: str = ""  # its id in the cloud, from the cloud's answer on; empty: not known
+    where: str = ""  # its type and zone, text for display; empty: not known
+    awaited: Awaited | None = None  # how far it was last; None: the cloud has not answered
+    ran_s: float | None = None  # when it was first reported to run; None: not yet
+    unreached: str = ""  # why nobody could log in, text for display; empty: not reported
 
     @property
     def usable(self) -> int:
@@ -333,12 +340,27 @@ class Fleet:
     launch_at: float = -math.inf  # when to launch again; infinite: never
     until_change: bool = False  # whether launches rest until an instance has come or gone
     held_back: verdicts.HeldBack | None = None  # what is wanted and not launched, if anything
+    came: bool = False  # True: an instance has been ready
+    # when an instance was last asked for while there was no other and none had been ready
+    scouted_s: float = -math.inf
+    # what made an instance useless while none had been ready; launches with a number from
+    # `setback_from` on were decided since
+    setback: SetbackCause | None = None
+    setback_from: int = 0
 
     def add(self, instance: Instance) -> None:
         """Add an instance that was just asked for."""
         self.instances[instance.id] = instance
         self.live += 1
         self.present += 1
+
+    def scouts(self, now: float, scout_s: float) -> bool:
+        """Return whether no more than one instance is asked for: none has been ready, and something
+        has made one useless, or the first one was asked for less than `scout_s` seconds ago.
+        """
+        if self.came or (self.setback is None and not scout_s):
+            return False
+        return self.setback is not None or not self.live or now < self.scouted_s + scout_s
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Move an instance and update the counts. Raises `IllegalMoveError` for a wrong move."""

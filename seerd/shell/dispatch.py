@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
-from seerd.backends.base import Leftovers, Loss, Span
+from seerd.backends.base import Leftovers, Loss, Progress, Span
 from seerd.core import commands, events
 from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
@@ -70,6 +70,8 @@ class Dispatch:
         await self._environment.provider.open(lambda: self._core.lease()[0])
         await self._environment.store.open()
         self._tasks.create_task(self._keep_finding_losses())
+        if self._environment.progress is not None:
+            self._tasks.create_task(self._keep_reporting(self._environment.progress))
         self._tasks.create_task(self.sessions.keep_granting())
         if self._environment.uploads is not None:
             self._tasks.create_task(self._keep_telling(self._environment.uploads))
@@ -219,9 +221,12 @@ class Dispatch:
                 until = (await self._end(launched.instance, command.id)).until
             except ProviderError as error:
                 why = f"{why}; {error}"
-            retry, since = readiness.retry, launched.since
-            self._refuse(command, LaunchError(why, retry=retry, since=since, until=until))
+            spent = {"since": launched.since, "until": until}
+            error = LaunchError(why, retry=readiness.retry, cause=readiness.cause, **spent)
+            self._refuse(command, error)
             return
+        if self._environment.came is not None:
+            self._environment.came(launched.instance)
         self._emit(
             events.InstanceReady,
             command=command.id,
@@ -240,6 +245,7 @@ class Dispatch:
             running_since=self._clock.past(error.since),
             ended=self._clock.past(error.until),
             unknown=error.unknown,
+            cause=error.cause or None,
         )
 
     async def _terminate(self, command: commands.Terminate) -> None:
@@ -357,6 +363,18 @@ class Dispatch:
             loss = await self._environment.provider.loss()
             await self.sessions.drop(loss.instance, loss.why)
             await self._losses.report(loss)
+
+    async def _keep_reporting(self, progress: Callable[[], Awaitable[Progress]]) -> None:
+        while True:
+            news = await progress()
+            self._emit(
+                events.InstanceAwaited,
+                command=news.launch,
+                instance=news.instance,
+                what=news.what,
+                where=news.where,
+                why=news.why,
+            )
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:
         self._core.emit(kind(at=self._clock.now(), **fields))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from seerd.agent.protocol import Download, Expected, Job
-from seerd.backends.base import Provider
+from seerd.backends.base import Progress, Provider
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
@@ -52,6 +52,10 @@ class RunEnvironment:
     until: Callable[[], float] = lambda: math.inf
     # extends the expiry of what is rented and signed from now on to a later deadline (wall clock)
     prolong: Callable[[float], None] = lambda deadline: None
+    # waits for the next news of a launch; None: there are none
+    progress: Callable[[], Awaitable[Progress]] | None = None
+    # notes that an instance is ready where it is, for later runs; None: nobody wants to know
+    came: Callable[[str], None] | None = None
     timings: DaemonTimings = TIMINGS
 
     def metric_of(self, trial: str) -> str:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from seerd.core.last_words import error_line
-from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import Complaint, Note, State
+from seerd.core.lifecycle import InstancePhase, TrialPhase
+from seerd.core.state import Complaint, Instance, Note, State
 from seerd.planner.gpu_parts import MOST_PARTS
 from seerd.planner.policies import NEED_CURVES
 
@@ -202,6 +202,23 @@ def complaints_of(state: State) -> dict[str, str]:
     return {what: complaint_text(state, one) for what, one in state.signs.complaints.items()}
 
 
+def unreached_text(instances: Sequence[Instance]) -> str:
+    """Write that nobody can log in to these instances, with each cause once."""
+    causes = dict.fromkeys(instance.unreached for instance in instances if instance.unreached)
+    those = ", ".join(instance.cloud_id for instance in instances[:MOST_UNREACHED])
+    more = len(instances) - MOST_UNREACHED
+    those += f" and {more} more" if more > 0 else ""
+    return f"nobody can log in to {those}: {'; '.join(causes)}"
+
+
+def awaited_notes(state: State) -> list[str]:
+    """Return the note that instances run and cannot be logged in to, if there are any."""
+    waiting = (i for i in state.fleet.instances.values() if i.phase is InstancePhase.REQUESTED)
+    unreached = [instance for instance in waiting if instance.unreached]
+    return [unreached_text(unreached)] if unreached else []
+
+
+MOST_UNREACHED = 3  # how many instances are named that cannot be logged in to
 IDLE = "the GPUs computed for {share:.0%} of the time: `cluster.parts = {parts}` may train more"
 KNOWN_GPU_S = 30.0  # least GPU-seconds of which the utilisation must be known, to say so
 MOST_BUSY, WELL_IDLE = 0.75, 0.6  # GPUs that compute more are busy; those below have room for four
@@ -214,7 +231,7 @@ LEAST_TRAININGS = 3  # with one report each, before that is said
 
 def notes_of(state: State) -> list[str]:
     """Return what is worth knowing of a run, oldest first."""
-    texts = [*lacking_curves(state), *idle_gpus(state)]
+    texts = [*awaited_notes(state), *lacking_curves(state), *idle_gpus(state)]
     for note in state.result.notes:
         if isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))

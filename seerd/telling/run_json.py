@@ -230,6 +230,9 @@ def details(state: State, status: str) -> Json:
         "all_instances": [
             {
                 "instance": i.id,
+                "cloud_id": i.cloud_id,
+                "awaited": None if i.ready_at is not None else i.awaited,
+                "unreached": i.unreached,
                 "gpus": state.facts.gpus(i.gpus),
                 "usable_gpus": state.facts.gpus(i.usable),
                 "phase": str(i.phase),

@@ -77,7 +77,8 @@ class Cloud:
         assert violations(self.state) == []
         if self.state.phase is not RunPhase.OVER:
             assert reconciled_again(self.state) == []
-        self.timer = next((c for c in commands if isinstance(c, SetTimer)), self.timer)
+        timers = [c for c in commands if isinstance(c, SetTimer)]
+        self.timer = timers[-1] if timers else self.timer
         return commands
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
@@ -12,7 +12,7 @@ from seerd.aws.credentials import SSO, Lifetime
 from seerd.aws.errors import AwsError
 from seerd.backends.base import Quote
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, quote_of
+from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, place_of, quote_of
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.units import format_duration
@@ -34,9 +34,13 @@ async def quote(keys: Ec2Keys) -> Quote:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
         gpus = one_size({kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
-        price = await price_of(keys, cloud)
+        price, region = await price_of(keys, cloud), cloud.region
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")
-    return quote_of(keys, gpus, price.usd, source, threads=threads, owner=owner)
+    offer = quote_of(keys, gpus, price.usd, source, threads=threads, owner=owner)
+    if not keys.scout:
+        return offer
+    subnets = keys.subnets or ("",)
+    return replace(offer, places=tuple(place_of(owner, region, subnet) for subnet in subnets))
 
 
 async def doubts(keys: Ec2Keys, for_s: float) -> list[str]:

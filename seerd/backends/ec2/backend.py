@@ -127,7 +127,9 @@ class Ec2Backend(Backend[Ec2Keys]):
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
         provider = Ec2Provider(settings, remote)
-        return remote.site(provider, provider.machine, settings.region, provider.prolong)
+        own = (settings.region, provider.prolong, provider.progress)
+        site = remote.site(provider, provider.machine, *own)
+        return replace(site, place=provider.place)
 
     def _check_types(self) -> None:
         if not self.keys.types:

@@ -42,6 +42,14 @@ def quote_of(
     return Quote(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
 
 
+def place_of(owner: str, region: str, subnet: str) -> str:
+    """Return the place of an instance as a file's name. `owner`: the ARN of who rents it; `subnet`
+    is empty for those of the default network.
+    """
+    account = (owner.split(":") + [""] * 5)[4]
+    return "-".join(part or "default" for part in (account, region, subnet))
+
+
 def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
     """Return GPUs, USD an hour of the dearest type, and the source, without asking AWS."""
     known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)

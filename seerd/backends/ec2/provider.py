@@ -17,9 +17,19 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.keys import Keys
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Provider, Span
+from seerd.backends.base import (
+    Adopted,
+    Connection,
+    Launched,
+    Leftovers,
+    Loss,
+    Progress,
+    Provider,
+    Span,
+)
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
+from seerd.backends.ec2.offer import place_of
 from seerd.backends.ec2.register import RegisterEntry, remains
 from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, offered
 from seerd.backends.ssh.connecting import RemoteMachine
@@ -50,6 +60,7 @@ class Ec2Provider(Provider):
         self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
+        self._progress: asyncio.Queue[Progress] = asyncio.Queue()
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Look up the image, the subnets, and which of their zones offer the types, before anything
@@ -72,6 +83,7 @@ class Ec2Provider(Provider):
             keys=self._keys,
             image=image,
             places=LaunchPlaces(offered(places, zones)),
+            report=self._progress.put_nowait,
         )
 
     def prolong(self, hard_end: float) -> None:
@@ -133,6 +145,11 @@ class Ec2Provider(Provider):
     async def end_agent(self, instance: str, grace_s: float) -> None:
         await self._remote.end_agent(self.machine(instance), grace_s)
 
+    def place(self, instance: str) -> str:
+        """Return where an instance is, as in `Quote.places`."""
+        subnet = self._live(instance).subnet if self._settings.subnets else ""
+        return place_of(self._settings.owner, self._cloud.region, subnet)
+
     def machine(self, instance: str) -> RemoteMachine:
         """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
         return machine(self._opened(), self._live(instance))
@@ -165,6 +182,10 @@ class Ec2Provider(Provider):
         loss = await self._fleet.loss()
         await self._remote.forget(loss.instance)
         return loss
+
+    async def progress(self) -> Progress:
+        """Wait for the next news of a launch that is not over."""
+        return await self._progress.get()
 
     async def leftovers(self) -> Leftovers:
         """End what still runs, then return what is neither ended nor deleted, by the run's tag.
