@@ -36,6 +36,8 @@ class Quote:
     threads: int = 0  # CPU threads for each GPU; 0: unknown
     cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
     usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
+    # USD for an hour of an instance of each type; none: all cost the same
+    prices: Mapping[str, float] = field(default_factory=dict)
     owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or unknown
     notes: tuple[str, ...] = ()  # what the user should know of it, one sentence each
     # the kinds of machines that trials run on, as in profiles, preferred first
@@ -95,6 +97,7 @@ class Progress:
     what: LaunchStage
     where: str = ""  # of `launched`: type and zone, for people
     why: str = ""  # of `unreached`: why nobody can log in, and what to do, for people
+    usd_per_h: float | None = None  # of `launched`: USD for an hour of it; None: the quote's
 
 
 @dataclass(frozen=True, slots=True)

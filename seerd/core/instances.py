@@ -45,7 +45,7 @@ def ready(event: events.InstanceReady, state: State) -> None:
     state.agenda.roomy[instance.id] = None
     if state.facts.cluster.per_instance:
         state.ledger.void(event.command)
-        _charge(state, instance.id, requested_gpus, event.running_since)
+        _charge(state, instance.id, requested_gpus, event.running_since, instance.usd_per_h)
     fleet.slow.pop(instance.id, None)
     if instance.id in fleet.shared:
         shared(fleet.shared.pop(instance.id), state)
@@ -63,8 +63,13 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
     instance.unreached = event.why if event.what == "unreached" else ""
     if event.what != "launched" and instance.ran_s is None:
         instance.ran_s = event.at
+    if event.usd_per_h is not None:
+        instance.usd_per_h = event.usd_per_h
     if instance.id in state.ledger.open:
         state.ledger.name(instance.id, event.instance)
+        if event.usd_per_h is not None:
+            price = event.usd_per_h / state.facts.gpus(instance.gpus)
+            state.ledger.price(instance.id, price)
 
 
 def refused(event: events.LaunchRefused, state: State) -> None:
@@ -229,10 +234,13 @@ def launch(command: commands.Launch, state: State) -> None:
         _charge(state, command.id, command.gpus, state.now)
 
 
-def _charge(state: State, instance: str, slots: int, since_s: float) -> None:
-    gpus = state.facts.gpus(slots)
-    minimum_s = state.facts.cluster.minimum_s
+def _charge(
+    state: State, instance: str, slots: int, since_s: float, usd_per_h: float | None = None
+) -> None:
+    gpus, minimum_s = state.facts.gpus(slots), state.facts.cluster.minimum_s
     state.ledger.start(Charge(instance, instance, gpus, since_s, minimum_s=minimum_s))
+    if usd_per_h is not None:
+        state.ledger.price(instance, usd_per_h / gpus)
 
 
 def terminate(command: commands.Terminate, state: State) -> None:

@@ -5,6 +5,7 @@ includes the time that giving back takes, so it is kept even if the daemon dies 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from seerd.core import rules
 from seerd.core.commands import Launch
@@ -79,12 +80,23 @@ def close_at(state: State) -> float:
 
 def exhausted_at(state: State) -> float:
     """Return when all trials must stop to keep the budget."""
-    return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
+    book, wait_s = state.ledger, release_s(state)
+    if book.money is None:
+        return book.exhausted_at(budget_gpu_s(state), wait_s)
+    by_time_s = book.exhausted_at(state.facts.problem.limits.budget_gpu_s, wait_s)
+    return min(by_time_s, book.money.exhausted_at(cost_gpu_s(state), wait_s))
 
 
 def budget_gpu_s(state: State) -> float:
     """Return the tighter of the two budgets, GPU time and money, in GPU-seconds."""
     return state.facts.problem.limits.gpu_s(state.ledger.usd_per_gpu_h)
+
+
+def cost_gpu_s(state: State) -> float:
+    """Return how many GPU-seconds at the run's price the budget of money is."""
+    return replace(state.facts.problem.limits, budget_gpu_s=math.inf).gpu_s(
+        state.ledger.usd_per_gpu_h
+    )
 
 
 def quiet_by(state: State) -> float:
@@ -123,7 +135,11 @@ def affordable_launch(state: State, gpus: int) -> bool:
         return True
     by_s = max(state.now + release_s(state), alone_until(state) + terminate_s(state))
     least_s = max(cluster.minimum_s, cluster.boot_s + release_s(state), by_s - state.now)
-    return state.ledger.within(budget_gpu_s(state) - state.facts.gpus(gpus) * least_s, by_s)
+    book, more_gpu_s = state.ledger, state.facts.gpus(gpus) * least_s
+    if book.money is not None and not book.money.within(cost_gpu_s(state) - more_gpu_s, by_s):
+        return False
+    budget = budget_gpu_s(state) if book.money is None else state.facts.problem.limits.budget_gpu_s
+    return book.within(budget - more_gpu_s, by_s)
 
 
 def alone_until(state: State) -> float:

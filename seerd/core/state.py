@@ -200,6 +200,7 @@ class Instance:
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
     cloud_id: str = ""  # its id in the cloud, from the cloud's answer on; empty: not known
     where: str = ""  # its type and zone, text for display; empty: not known
+    usd_per_h: float | None = None  # USD for an hour of it; None: the run's price
     awaited: Awaited | None = None  # how far it was last; None: the cloud has not answered
     ran_s: float | None = None  # when it was first reported to run; None: not yet
     unreached: str = ""  # why nobody could log in, text for display; empty: not reported

@@ -374,6 +374,7 @@ class Dispatch:
                 what=news.what,
                 where=news.where,
                 why=news.why,
+                usd_per_h=news.usd_per_h,
             )
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
@@ -37,6 +38,8 @@ async def quote(keys: Ec2Keys) -> Quote:
         price, region = await price_of(keys, cloud), cloud.region
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")
     offer = quote_of(keys, gpus, price.usd, source, threads=threads, owner=owner)
+    if len(set(price.prices.values())) > 1:
+        offer = replace(offer, prices=price.prices)
     if not keys.scout:
         return offer
     subnets = keys.subnets or ("",)
@@ -85,6 +88,7 @@ class AskedPrice:
 
     usd: float
     source: str  # who says so, for people
+    prices: Mapping[str, float] = field(default_factory=dict)  # USD of each type; none: as `usd`
     error: AwsError | None = None  # why AWS does not say so; None: it does, or was not asked
 
 
@@ -103,10 +107,12 @@ async def price_of(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
             why = f"{error}\n{advice}"
             raise AwsError(why, error.kind, error.code, error.said, error.status) from error
         _, usd, source = bundled(keys)
-        return AskedPrice(usd, source, error)
+        by_type = {kind: INSTANCE_TYPES[kind].usd_per_h for kind in keys.types}
+        return AskedPrice(usd, source, by_type if keys.market == "on-demand" else {}, error)
     dearest = max(known, key=lambda price: price.usd_per_h)
     if keys.market == "spot":
         more = f"above {SPOT_MARGIN - 1:.0%} more it is given up"
         usd, source = dearest.usd_per_h * SPOT_MARGIN, f"spot costs {dearest} now; {more}"
         return AskedPrice(usd, source)
-    return AskedPrice(dearest.usd_per_h, str(dearest))
+    by_type = {kind: price.usd_per_h for kind, price in zip(keys.types, known, strict=True)}
+    return AskedPrice(dearest.usd_per_h, str(dearest), by_type)

@@ -90,6 +90,7 @@ class Ec2Backend(Backend[Ec2Keys]):
             keys=files.path / "keys",
             hard_end=until,
             max_usd_per_h=quote.usd_per_h if self.keys.market == "spot" else None,
+            prices=dict(quote.prices),
             python=spec.train.python or self.python,
         )
 

@@ -146,7 +146,8 @@ class Flight:
     async def _launch(self) -> Launched:
         settings = self._context.settings
         self.entry = entry = await self._taken_up() or await self._asked()
-        self._report("launched", where=f"{entry.type} in {entry.zone}")
+        price = settings.prices.get(entry.type)
+        self._report("launched", where=f"{entry.type} in {entry.zone}", usd_per_h=price)
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
         self._report("running")
@@ -244,9 +245,9 @@ class Flight:
             asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
         return self._context.fleet.register.expect(seen, self._token, asked_at, wall())
 
-    def _report(self, what: LaunchStage, *, where: str = "", why: str = "") -> None:
+    def _report(self, what: LaunchStage, **more: Any) -> None:
         assert self.entry is not None
-        self._context.report(Progress(self._token, self.entry.instance, what, where, why))
+        self._context.report(Progress(self._token, self.entry.instance, what, **more))
 
     def _failed(self, error: UnreachableError) -> None:
         """Note why nobody could log in just now, and report it if that lasts."""

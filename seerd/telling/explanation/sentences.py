@@ -65,7 +65,7 @@ def used(state: State) -> dict[str, str]:
     }
     if book.usd_per_gpu_h:
         limit = "" if limits.cost_usd is None else f" of {format_money(limits.cost_usd)}"
-        texts["money"] = f"{format_money(book.usd(spent))}{limit}"
+        texts["money"] = f"{format_money(book.spent_usd(state.now))}{limit}"
     return texts
 
 
