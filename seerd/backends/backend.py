@@ -100,6 +100,14 @@ class GpuUse:
     why: str = ""  # why it cannot be asked
 
 
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """What a run costs besides its instances, which no ledger has."""
+
+    usd: float  # about how much, in USD
+    text: str  # what it is, for people
+
+
 @dataclass(frozen=True)
 class Backend(ABC, Generic[K]):
     """Where a run's GPUs come from. A new run calls these methods in order, a resumed one only
@@ -141,6 +149,12 @@ class Backend(ABC, Generic[K]):
     def quote(self, machine: Machine) -> Quote:
         """Return what is offered, after asking the cloud."""
         return self.unasked_quote(machine)
+
+    def uncounted(self, instances: int, instance_h: float) -> Uncounted | None:
+        """Return what is not counted of so many instances, in so many hours together; None:
+        everything is.
+        """
+        return None
 
     def doubts(self, deadline_s: float) -> list[str]:
         """Return what may end a run early that lasts until its deadline, for people, after asking

@@ -19,7 +19,7 @@ from aiohttp import web
 from bench.testbed.rig import aws, network
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.cloud import BY_SPOT, Cloud, Instance
-from bench.testbed.rig.ec2 import Limits, Pool
+from bench.testbed.rig.ec2 import DISK_KEY, Limits, Pool
 from bench.testbed.rig.faults import Fault, Faults
 from bench.testbed.rig.proxy import Proxy
 from bench.testbed.rig.timing import Timing, fast
@@ -51,6 +51,18 @@ class Control:
         )
         ec2.authorize_security_group_ingress(
             group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}]
+        )
+        vpc = ec2.default_vpc.id
+        (main,) = (
+            table
+            for table in ec2.route_tables.values()
+            if table.vpc_id == vpc and table.main_association_id
+        )
+        gateway = ec2.create_internet_gateway()
+        ec2.attach_internet_gateway(gateway.id, vpc)
+        ec2.create_route(main.id, "0.0.0.0/0", gateway_id=gateway.id)
+        ec2.create_vpc_endpoint(
+            vpc, f"com.amazonaws.{aws.REGION}.s3", "Gateway", route_table_ids=[main.id]
         )
         bucket = f"seerd-rig-{secrets.token_hex(4)}"
         self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
@@ -88,6 +100,7 @@ class Control:
             self.proxy.judge.wrong.clear()
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
+            self.proxy.ec2.disk_key = DISK_KEY
             self.settle()
         return self.facts
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from seerd.backends.backend import MARGIN_S, Backend, RunFiles, Site
+from seerd.backends.backend import MARGIN_S, Backend, RunFiles, Site, Uncounted
 from seerd.backends.base import Machine, Quote
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import bundled, quote_of, settings_of
+from seerd.backends.ec2.offer import bundled, check_filled_in, quote_of, settings_of
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import PAPERS_TYPE
 from seerd.registry import WRITTEN
@@ -40,6 +40,7 @@ class Ec2Backend(Backend[Ec2Keys]):
                 "`seerd image build` makes one of your own that boots faster."
             )
         self._check_types()
+        check_filled_in(spec, self.keys)
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         return self.keys.instance_type or (self.keys.provider,)
@@ -61,6 +62,11 @@ class Ec2Backend(Backend[Ec2Keys]):
         from seerd.backends.ec2 import asking
 
         return asyncio.run(asking.quote(self.keys))
+
+    def uncounted(self, instances: int, instance_h: float) -> Uncounted:
+        from seerd.backends.ec2 import uncounted
+
+        return uncounted.uncounted(self.keys, instances, instance_h)
 
     def doubts(self, deadline_s: float) -> list[str]:
         import asyncio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,27 @@ from seerd.planner.model import ClusterFacts
 
 if TYPE_CHECKING:
     from seerd.backends.ec2.request import Ec2Settings
+    from seerd.spec.spec import Spec
 
 
 THE_SPEC = "the spec says so"  # the source of a price that the user has given
+
+
+PLACEHOLDER = re.compile(r"YOUR-|^sg-0123456789abcdef0$")
+"""What the examples and pages have in the place of names of the user's own."""
+
+
+def check_filled_in(spec: Spec, keys: Ec2Keys) -> None:
+    """Check that no name is still an example's. Raises `UsageError`."""
+    named = [("cluster.store", keys.store or ""), ("cluster.image", keys.image)]
+    named += [("cluster.key", keys.key or "")]
+    named += [("cluster.subnets", subnet) for subnet in keys.subnets]
+    named += [("cluster.security_groups", group) for group in keys.security_groups]
+    named += [("train.data", item.source) for item in spec.train.data]
+    wrong = [f'{key} = "{value}"' for key, value in named if PLACEHOLDER.search(value)]
+    if wrong:
+        be = "is an example's name" if len(wrong) == 1 else "are an example's names"
+        raise UsageError(f"{', '.join(wrong)} {be}: put your own there")
 
 
 def quote_of(

@@ -5,11 +5,12 @@ would be the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from seerd.aws import instances
+from seerd.aws import disk_keys, instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.credentials import Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
@@ -22,7 +23,7 @@ from seerd.backends.ec2.asking import outlasts
 from seerd.backends.ec2.doctor import network, renting
 from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import settings_of
+from seerd.backends.ec2.offer import check_filled_in, settings_of
 from seerd.backends.ec2.request import Candidate, run_instances
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.examining import Case, Finding, Level, store_findings
@@ -84,13 +85,20 @@ def clock(ahead_s: float | None) -> list[Finding]:
 
 
 async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
-    """Return what the policy for this spec has to permit; AWS is asked for the account."""
+    """Return what the policy for this spec has to permit; AWS is asked for the account. Raises
+    `UsageError` for names that are still an example's.
+    """
+    check_filled_in(spec, keys)
     async with Cloud(keys.region) as cloud:
         try:
             region = cloud.region
         except AwsError:
             region = "*"
         who = await introduce(cloud) if region != "*" else None
+        key = ""
+        if who is not None and who.error is None:
+            with contextlib.suppress(AwsError):  # the policy is printed before there are rights
+                key = await disk_keys.default_key(cloud)
     kept = spec.cluster.store or ""
     in_s3 = bool(kept) and by_address(kept).by_urls
     at = Address.parse(kept) if in_s3 else Address("YOUR-BUCKET", "seerd")
@@ -105,6 +113,7 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
         spot=keys.market == "spot",
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
+        disk_key="" if disk_keys.is_of_aws(key) else key,
     )
 
 
