@@ -28,8 +28,8 @@ from seerd.backends.ec2.doctor import clock
 from seerd.backends.ec2.doctor.network import access, among
 from seerd.backends.examining import Finding, denied_action
 from seerd.commands import doctor
-from seerd.errors import UsageError
 from seerd.commands.doctor import exit_code, findings_json
+from seerd.errors import UsageError
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.spec.spec import load_spec
