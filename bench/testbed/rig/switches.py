@@ -36,7 +36,9 @@ class Control:
     quickly: bool = False
 
     def settle(self) -> None:
-        """An image, a security group and a bucket, as a person's account has them."""
+        """An image, a security group, the ways to the internet and to S3, and a bucket, as a
+        person's account has them.
+        """
         ec2 = self.cloud.moto.ec2
         other = ec2.register_image(name="arm-ubuntu-22.04")
         other.architecture = "arm64"
@@ -62,7 +64,7 @@ class Control:
         ec2.attach_internet_gateway(gateway.id, vpc)
         ec2.create_route(main.id, "0.0.0.0/0", gateway_id=gateway.id)
         ec2.create_vpc_endpoint(
-            vpc, f"com.amazonaws.{aws.REGION}.s3", "Gateway", route_table_ids=[main.id]
+            vpc, f"com.amazonaws.{aws.REGION}.s3", "Gateway", None, route_table_ids=[main.id]
         )
         bucket = f"seerd-rig-{secrets.token_hex(4)}"
         self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
