@@ -263,11 +263,11 @@ class Cloud:
                     )
                 context = self._aws().client(service, region_name=region, config=config)
                 client = await self._stack.enter_async_context(context)
-                client.meta.events.register("after-call", self._note)
+                client.meta.events.register("after-call", self._note_refusal)
                 self._clients[key] = client
             return self._clients[key]
 
-    def _note(self, parsed: dict[str, Any], **_: Any) -> None:
+    def _note_refusal(self, parsed: dict[str, Any], **_: Any) -> None:
         """Note an answer that does not take the credentials, so that the next call has new ones."""
         code = str(parsed.get("Error", {}).get("Code", ""))
         if code and kind_of(code, 0) is ErrorKind.CREDENTIALS:

@@ -11,6 +11,13 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.network import PATIENCE_S, Subnet
 
 EVERYWHERE = "0.0.0.0/0"
+TARGETS = (
+    *("GatewayId", "NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId"),
+    *("VpcPeeringConnectionId", "LocalGatewayId", "CarrierGatewayId", "CoreNetworkArn"),
+)
+"""What a route may lead to
+(docs.aws.amazon.com/AWSEC2/latest/APIReference/API_Route.html).
+"""
 S3_SERVICE = ".s3"  # how the names of S3's endpoint services end
 
 
@@ -79,9 +86,7 @@ def _is_default(route: Mapping[str, Any]) -> bool:
 
 def _target(route: Mapping[str, Any]) -> str:
     """Return the id of what a route leads to; empty if it leads nowhere."""
-    names = ("GatewayId", "NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId")
-    names += ("VpcPeeringConnectionId", "LocalGatewayId", "CarrierGatewayId", "CoreNetworkArn")
-    return next((str(route[name]) for name in names if route.get(name)), "")
+    return next((str(route[name]) for name in TARGETS if route.get(name)), "")
 
 
 def _is_up(endpoint: Mapping[str, Any]) -> bool:

@@ -255,6 +255,14 @@ class InstanceAwaited(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     usd_per_h: float | None = None  # of `launched`: USD for an hour of it; None: the run's price
 
 
+class InstancePriced(Event, frozen=True, kw_only=True, omit_defaults=True, tag="instance-priced"):
+    """The price of an instance has changed."""
+
+    instance: str  # its id in the cloud
+    usd_per_h: float  # USD for an hour of it
+    since: float  # from when on, in seconds since the run began
+
+
 class LaunchRefused(Event, frozen=True, kw_only=True, omit_defaults=True, tag="launch-refused"):
     """No instance comes of this `Launch` (its outcome)."""
 
@@ -435,7 +443,8 @@ AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed
 AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
     | PolicyAnswered | PolicyFailed
-    | InstanceAwaited | InstanceReady | LaunchRefused | InstanceLost | InstanceTerminated
+    | InstanceAwaited | InstancePriced | InstanceReady | LaunchRefused
+    | InstanceLost | InstanceTerminated
     | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
     | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
     | TrialExited | TrialStalled | TrialWaited

@@ -72,6 +72,24 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
             state.ledger.price(instance.id, price)
 
 
+def priced(event: events.InstancePriced, state: State) -> None:
+    """Record that an instance has another price. Before it is ready the higher one counts."""
+    fleet, book = state.fleet.instances, state.ledger
+    instance = fleet.get(event.instance)
+    if instance is None:
+        unready = (i for i in fleet.values() if i.cloud_id == event.instance)
+        instance = next(unready, None)
+    if instance is None or instance.id not in book.open or instance.usd_per_h == event.usd_per_h:
+        return
+    gpus = state.facts.gpus(instance.gpus)
+    if instance.phase is not InstancePhase.REQUESTED:
+        instance.usd_per_h = event.usd_per_h
+        book.reprice(instance.id, min(event.since, state.now), event.usd_per_h / gpus)
+    elif event.usd_per_h > (instance.usd_per_h or 0.0):
+        instance.usd_per_h = event.usd_per_h
+        book.price(instance.id, event.usd_per_h / gpus)
+
+
 def refused(event: events.LaunchRefused, state: State) -> None:
     """Record that a launch brings no instance."""
     if state.under_way.pop(event.command, None) is None:
@@ -237,10 +255,10 @@ def launch(command: commands.Launch, state: State) -> None:
 def _charge(
     state: State, instance: str, slots: int, since_s: float, usd_per_h: float | None = None
 ) -> None:
-    gpus, minimum_s = state.facts.gpus(slots), state.facts.cluster.minimum_s
-    state.ledger.start(Charge(instance, instance, gpus, since_s, minimum_s=minimum_s))
-    if usd_per_h is not None:
-        state.ledger.price(instance, usd_per_h / gpus)
+    gpus, cluster = state.facts.gpus(slots), state.facts.cluster
+    price = cluster.most_usd_per_gpu_h or None if usd_per_h is None else usd_per_h / gpus
+    charge = Charge(instance, instance, gpus, since_s, None, cluster.minimum_s, price)
+    state.ledger.start(charge)
 
 
 def terminate(command: commands.Terminate, state: State) -> None:

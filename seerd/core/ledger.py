@@ -113,6 +113,22 @@ class Ledger:
         """Set the name of the instance that is charged for `what`."""
         self.open[what] = replace(self.open[what], instance=instance)
 
+    def reprice(self, what: str, at_s: float, usd_per_gpu_h: float) -> None:
+        """Set what a GPU of the open charge for `what` costs for an hour from `at_s` on. What it
+        has cost until then is a charge of its own.
+        """
+        charge = self.open[what]
+        used_s = at_s - charge.since_s
+        if used_s <= 0:
+            self.price(what, usd_per_gpu_h)
+            return
+        self.void(what)
+        self.start(replace(charge, minimum_s=min(charge.minimum_s, used_s)))
+        self.end(what, at_s, at_s)
+        least_s = max(0.0, charge.minimum_s - used_s)
+        more = replace(charge, since_s=at_s, minimum_s=least_s, usd_per_gpu_h=usd_per_gpu_h)
+        self.start(more)
+
     def copy(self) -> Ledger:
         """Return a copy to look ahead with."""
         money = None if self.money is None else self.money.copy()
@@ -174,6 +190,11 @@ class Ledger:
         if self.committed_gpu_s(past_minimum, release_s) <= budget_gpu_s:
             return past_minimum
         return self._last_affordable(budget_gpu_s, release_s, past_minimum)
+
+    @property
+    def open_gpus(self) -> float:
+        """How many GPUs are charged now."""
+        return self._open_gpus
 
     def usd(self, gpu_s: float) -> float:
         """Return the price of so many GPU-seconds in USD, at the ledger's own price."""

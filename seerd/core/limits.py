@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from seerd.core import rules
 from seerd.core.commands import Launch
+from seerd.core.ledger import NONE
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Promised, Retired
@@ -84,7 +85,7 @@ def exhausted_at(state: State) -> float:
     if book.money is None:
         return book.exhausted_at(budget_gpu_s(state), wait_s)
     by_time_s = book.exhausted_at(state.facts.problem.limits.budget_gpu_s, wait_s)
-    return min(by_time_s, book.money.exhausted_at(cost_gpu_s(state), wait_s))
+    return min(by_time_s, book.money.exhausted_at(cost_gpu_s(state), at_most_s(state, wait_s)))
 
 
 def budget_gpu_s(state: State) -> float:
@@ -97,6 +98,18 @@ def cost_gpu_s(state: State) -> float:
     return replace(state.facts.problem.limits, budget_gpu_s=math.inf).gpu_s(
         state.ledger.usd_per_gpu_h
     )
+
+
+def at_most_s(state: State, seconds: float) -> float:
+    """Return in how many seconds at today's prices as much money is spent as in `seconds`, if all
+    prices rise to the most that they may; they may have risen already.
+    """
+    book, cluster = state.ledger, state.facts.cluster
+    if not cluster.most_usd_per_gpu_h or book.money is None or book.money.open_gpus < NONE:
+        return seconds
+    dearest = book.open_gpus * cluster.most_usd_per_gpu_h / book.usd_per_gpu_h
+    more = max(0.0, dearest / book.money.open_gpus - 1.0)
+    return seconds + more * (seconds + cluster.price_lag_s)
 
 
 def quiet_by(state: State) -> float:
@@ -136,10 +149,13 @@ def affordable_launch(state: State, gpus: int) -> bool:
     by_s = max(state.now + release_s(state), alone_until(state) + terminate_s(state))
     least_s = max(cluster.minimum_s, cluster.boot_s + release_s(state), by_s - state.now)
     book, more_gpu_s = state.ledger, state.facts.gpus(gpus) * least_s
-    if book.money is not None and not book.money.within(cost_gpu_s(state) - more_gpu_s, by_s):
-        return False
-    budget = budget_gpu_s(state) if book.money is None else state.facts.problem.limits.budget_gpu_s
-    return book.within(budget - more_gpu_s, by_s)
+    if book.money is None and not cluster.most_usd_per_gpu_h:
+        return book.within(budget_gpu_s(state) - more_gpu_s, by_s)
+    dearer = (cluster.most_usd_per_gpu_h or book.usd_per_gpu_h) / book.usd_per_gpu_h
+    left_gpu_s = cost_gpu_s(state) - more_gpu_s * dearer
+    at_s = state.now + at_most_s(state, by_s - state.now)
+    by_time = book.within(state.facts.problem.limits.budget_gpu_s - more_gpu_s, by_s)
+    return by_time and (book.money or book).within(left_gpu_s, at_s)
 
 
 def alone_until(state: State) -> float:

@@ -102,7 +102,8 @@ def asked_together(state: State) -> tuple[int, float | None]:
         name = f"one of {asked}"
         if cluster.per_instance:
             gpus = cluster.gpus(size)
-            ahead.ledger.start(Charge(name, name, gpus, ahead.now, minimum_s=minimum_s))
+            price = cluster.most_usd_per_gpu_h or None
+            ahead.ledger.start(Charge(name, name, gpus, ahead.now, None, minimum_s, price))
     return asked, orphan_timeout_s(ahead) if asked else None
 
 

@@ -60,6 +60,7 @@ def _record(event: events.Event, state: State) -> None:
 for _handler in (
     events_missing,
     instances.awaited,
+    instances.priced,
     instances.ready,
     instances.refused,
     instances.lost,

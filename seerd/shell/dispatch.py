@@ -367,6 +367,15 @@ class Dispatch:
     async def _keep_reporting(self, progress: Callable[[], Awaitable[Progress]]) -> None:
         while True:
             news = await progress()
+            if news.what == "priced" and news.usd_per_h is not None:
+                since = self._clock.past(news.since)
+                self._emit(
+                    events.InstancePriced,
+                    instance=news.instance,
+                    usd_per_h=news.usd_per_h,
+                    since=since,
+                )
+                continue
             self._emit(
                 events.InstanceAwaited,
                 command=news.launch,

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.core.commands import Launch
-from seerd.core.events import InstanceAwaited, InstanceLost, LaunchRefused
+from seerd.core.events import InstanceAwaited, InstanceLost, InstancePriced, LaunchRefused
 from seerd.core.ledger import Charge, Ledger
 from seerd.core.limits import exhausted_at, release_s
 from seerd.telling.run_json import ledger
+from tests.conftest import small_facts
 from tests.core.test_provisioning import GPUS, Cloud, MakeFacts
 
 DEAREST = 1.0  # USD for a GPU and hour, with which the run was planned
@@ -124,3 +125,79 @@ def test_whatever_happens_to_charges_money_is_the_sum_of_what_each_costs(
     assert part == pytest.approx(book.spent_usd(now_s) / 2, abs=1e-9)
     if not book.open and book.money is not None:
         assert book.money.exhausted_at(1e9, 1.0) == math.inf
+
+
+# ---------------------------------------------------------------- prices that change
+
+MOST, LAG_S = 4.0, 30.0
+
+
+@pytest.fixture
+def spot(facts: MakeFacts) -> Cloud:
+    """Planned with the present price, which may rise to four times as much."""
+    cluster = {"usd_per_gpu_h": DEAREST, "most_usd_per_gpu_h": MOST, "price_lag_s": LAG_S}
+    return Cloud(facts, cluster, budget_gpu_s=100_000.0, cost_usd=40_000.0 / 3600)
+
+
+def changed(cloud: Cloud, instance: str, at: float, usd_per_gpu_h: float, since: float) -> None:
+    usd = usd_per_gpu_h * GPUS
+    cloud.tell(InstancePriced(at=at, instance=instance, usd_per_h=usd, since=since))
+
+
+def test_an_instance_counts_at_the_most_until_its_price_is_known(spot: Cloud) -> None:
+    first, *others = spot.open
+    for other in others:
+        spot.refuse(other, 1.0)
+    assert usd(spot) == pytest.approx(60 * MOST)
+    priced(spot, first, 2.0, 0.5)
+    assert usd(spot) == pytest.approx(60 * 0.5)
+    changed(spot, "i-1", 3.0, 0.25, 3.0)
+    assert usd(spot) == pytest.approx(60 * 0.5), "it may have cost more for a moment"
+    changed(spot, "i-1", 4.0, 0.75, 4.0)
+    assert usd(spot) == pytest.approx(60 * 0.75)
+
+
+def test_a_change_counts_from_when_it_was_not_from_when_it_was_heard_of(spot: Cloud) -> None:
+    first, *others = spot.open
+    for other in others:
+        spot.refuse(other, 1.0)
+    priced(spot, first, 2.0, 0.5)
+    spot.come(first, "i-1", 10.0)
+    changed(spot, "i-1", 160.0, 1.5, 110.0)
+    rest = 60 * MOST * (len(spot.state.ledger.open) - 1)
+    assert usd(spot) - rest == pytest.approx(100 * 0.5 + 50 * 1.5)
+    changed(spot, "i-1", 161.0, 1.5, 110.0)
+    changed(spot, "i-1", 161.0, 0.5, 5.0)
+    changed(spot, "i-1", 161.0, 1.5, 110.0)
+    rows = [charge for charge in spot.state.ledger.charges() if charge.what == "i-1"]
+    assert [(row.since_s, row.until_s, row.usd_per_gpu_h) for row in rows] == [
+        (10.0, 110.0, 0.5),
+        (110.0, None, 1.5),
+    ], "what is reported again after a restart changes nothing"
+
+
+@given(
+    st.lists(st.sampled_from([0.25, 1.0, 2.0, MOST]), min_size=3, max_size=3),
+    st.floats(0.0, LAG_S),
+)
+def test_no_rise_passes_the_budget_of_money(prices: list[float], late_s: float) -> None:
+    cluster = {"usd_per_gpu_h": DEAREST, "most_usd_per_gpu_h": MOST, "price_lag_s": LAG_S}
+    run = Cloud(small_facts, cluster, budget_gpu_s=100_000.0, cost_usd=40_000.0 / 3600)
+    for number, launch in enumerate(run.open):
+        priced(run, launch, 0.0, prices[number])
+        run.come(launch, f"i{number}", 0.0)
+    state = run.state
+    ends_s, free_s = exhausted_at(state), exhausted_at(state) + release_s(state)
+    book = state.ledger.copy()
+    for name in list(book.open):
+        book.reprice(name, max(0.0, ends_s - late_s), MOST)
+    assert book.spent_usd(free_s) <= 40_000.0 / 3600 * (1 + 1e-9)
+
+
+def test_a_minimum_that_a_change_divides_is_billed_once() -> None:
+    book = Ledger(1.0)
+    book.start(Charge("i", "i", 1, 0.0, minimum_s=60.0, usd_per_gpu_h=1.0))
+    book.reprice("i", 20.0, 2.0)
+    assert book.spent_gpu_s(30.0) == 60.0
+    assert book.spent_usd(30.0) == pytest.approx((20.0 + 40.0 * 2.0) / 3600)
+    assert book.spent_usd(100.0) == pytest.approx((20.0 + 80.0 * 2.0) / 3600)

@@ -95,7 +95,7 @@ class Ec2Backend(Backend[Ec2Keys]):
             gpus=quote.facts.gpus_per_instance,
             keys=files.path / "keys",
             hard_end=until,
-            max_usd_per_h=quote.usd_per_h if self.keys.market == "spot" else None,
+            max_usd_per_h=quote.bid,
             prices=dict(quote.prices),
             python=spec.train.python or self.python,
         )

@@ -79,6 +79,8 @@ class LaunchContext:
     image: Image  # the machine image
     places: LaunchPlaces  # where they may be, and which places have refused
     report: Callable[[Progress], None]  # reports how far a launch is
+    # returns USD for an hour of an instance; None: not known, or the same for all
+    price: Callable[[RegisterEntry], float | None]
 
 
 def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -146,8 +148,8 @@ class Flight:
     async def _launch(self) -> Launched:
         settings = self._context.settings
         self.entry = entry = await self._taken_up() or await self._asked()
-        price = settings.prices.get(entry.type)
-        self._report("launched", where=f"{entry.type} in {entry.zone}", usd_per_h=price)
+        where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)
+        self._report("launched", where=where, usd_per_h=price)
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
         self._report("running")

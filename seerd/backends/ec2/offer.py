@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from seerd.spec.spec import Spec
 
 
+PRICES_S = 60.0
+"""Between two looks at spot prices, seconds; three times that if a look fails."""
 THE_SPEC = "the spec says so"  # the source of a price that the user has given
 
 
@@ -45,9 +47,18 @@ def check_filled_in(spec: Spec, keys: Ec2Keys) -> None:
 
 
 def quote_of(
-    keys: Ec2Keys, gpus: int, usd_per_h: float, source: str, *, threads: int = 0, owner: str = ""
+    keys: Ec2Keys,
+    gpus: int,
+    usd_per_h: float,
+    source: str,
+    *,
+    most_usd_per_h: float = 0.0,
+    threads: int = 0,
+    owner: str = "",
 ) -> Quote:
-    """Return the quote for instances of `gpus` GPUs at `usd_per_h`, that of the dearest type."""
+    """Return the quote for instances of `gpus` GPUs at `usd_per_h`, that of the dearest type, which
+    may rise to `most_usd_per_h` (0: never).
+    """
     facts = ClusterFacts(
         billing="rented",
         gpus_per_instance=gpus,
@@ -55,10 +66,13 @@ def quote_of(
         terminate_s=RENTED_TERMINATE_S,
         orphan_s=keys.boot_s + ORPHAN_SPARE_S,
         hints_move=keys.on_rebalance == "move",
+        most_usd_per_gpu_h=most_usd_per_h / gpus,
+        price_lag_s=3 * PRICES_S if most_usd_per_h else 0.0,
     )
-    most = "at most" if len(keys.types) > 1 or keys.market == "spot" else "at"
+    most = "at most" if len(keys.types) > 1 else "at"
     note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
-    return Quote(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
+    dearest = max(usd_per_h, most_usd_per_h)
+    return Quote(facts, threads, usd_per_h=dearest, owner=owner, notes=(note,))
 
 
 def place_of(owner: str, region: str, subnet: str) -> str:

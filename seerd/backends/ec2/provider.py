@@ -29,9 +29,10 @@ from seerd.backends.base import (
 )
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
-from seerd.backends.ec2.offer import place_of
+from seerd.backends.ec2.offer import PRICES_S, place_of
 from seerd.backends.ec2.register import RegisterEntry, remains
 from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, offered
+from seerd.backends.ec2.spot_prices import SpotPrices
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import LaunchError, ProviderError
@@ -61,6 +62,8 @@ class Ec2Provider(Provider):
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
         self._progress: asyncio.Queue[Progress] = asyncio.Queue()
+        self._spot: SpotPrices | None = None
+        self._pricing: asyncio.Task[None] | None = None
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Look up the image, the subnets, and which of their zones offer the types, before anything
@@ -75,6 +78,9 @@ class Ec2Provider(Provider):
         with contextlib.suppress(AwsError):  # then launches find out where a type is not offered
             zones = await network.offers(self._cloud, self._settings.instance_types)
         self._keys.client()
+        if self._settings.market == "spot":
+            self._spot = SpotPrices(self._cloud, self._settings.instance_types)
+            self._pricing = asyncio.create_task(self._keep_pricing(self._spot))
         self._context = LaunchContext(
             settings=self._settings,
             cloud=self._cloud,
@@ -84,6 +90,7 @@ class Ec2Provider(Provider):
             image=image,
             places=LaunchPlaces(offered(places, zones)),
             report=self._progress.put_nowait,
+            price=self._price,
         )
 
     def prolong(self, hard_end: float) -> None:
@@ -108,6 +115,8 @@ class Ec2Provider(Provider):
             if instance.token not in self._awaited or instance.instance in known
         ]
         kept = [entry for entry in entries if entry.instance in known and not entry.ended]
+        if self._spot is not None:
+            self._spot.since = min((e.idle_at for e in kept), default=self._spot.since)
         for entry in kept:
             entry.handed_over = True
         others = [entry for entry in entries if entry.instance not in known]
@@ -214,9 +223,28 @@ class Ec2Provider(Provider):
             flight.abandoned = True
             task.cancel()
         await asyncio.gather(*(task for _, task in self._flights.values()), return_exceptions=True)
+        if self._pricing is not None:
+            self._pricing.cancel()
+            await asyncio.gather(self._pricing, return_exceptions=True)
         await self._fleet.close()
         await self._remote.close()
         await self._cloud.close()
+
+    def _price(self, entry: RegisterEntry) -> float | None:
+        if self._spot is None:
+            return self._settings.prices.get(entry.type)
+        return self._spot.now(entry.type, entry.zone)
+
+    async def _keep_pricing(self, spot: SpotPrices) -> None:
+        """Report every change of the price of a spot instance."""
+        while True:
+            for change in await spot.changes():
+                for entry in self._fleet.register.live():
+                    if (entry.type, entry.zone) == (change.type, change.zone):
+                        news = Progress(entry.token, entry.instance, "priced")
+                        news = replace(news, usd_per_h=change.usd_per_h, since=change.at)
+                        self._progress.put_nowait(news)
+            await asyncio.sleep(PRICES_S)
 
     def _busy(self, token: str) -> bool:
         """Return whether an unknown instance with this token may be one that is awaited."""

@@ -58,7 +58,7 @@ class Ec2Settings:
     tags: Mapping[str, str] = field(default_factory=dict)  # the user's own tags
     # highest price for spot, USD per hour; None: the on-demand price
     max_usd_per_h: float | None = None
-    # USD for an hour of an instance of each type; none: all cost the same
+    # USD for an hour of an instance of each type, on demand; none: all cost the same
     prices: Mapping[str, float] = field(default_factory=dict)
     root: bool = False  # whether a user who logs in may become root
     mend_s: float = MEND_S
