@@ -120,3 +120,36 @@ def test_an_instance_that_powers_itself_off_was_not_reached_and_one_that_is_take
         assert (str(SILENT) in str(error)) is bool(cause)
 
     play(tmp_path, scenario)
+
+
+def test_no_more_is_launched_in_a_subnet_from_which_the_store_cannot_be_used(
+    tmp_path: Path,
+) -> None:
+    first = {"SubnetId": "s-a", "VpcId": "vpc-1"}
+    second = {"SubnetId": "s-b", "VpcId": "vpc-1"}
+
+    async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
+        await provider.launch(TOKEN)
+        advice, others = provider.without_store("i-1", silent=True)
+        assert others
+        assert "aws ec2 create-vpc-endpoint --region us-east-1 --vpc-id vpc-1" in advice
+        script.answers["run_instances"] = {
+            "Instances": [row("i-2", "pending", token="3.0") | second]
+        }
+        script.answers["describe_instances"] = told(
+            RUNNING | first, row("i-2", "running", token="3.0") | second
+        )
+        await provider.launch("3.0")
+        asked = [request for of, request in script.calls if of == "run_instances"]
+        subnets = [request["NetworkInterfaces"][0]["SubnetId"] for request in asked]
+        assert subnets == ["s-a", "s-b"]
+        advice, others = provider.without_store("i-2", silent=False)
+        assert not others
+        assert "a policy of the bucket or of an endpoint of vpc-1" in advice
+
+    play(
+        tmp_path,
+        scenario,
+        run_instances={"Instances": [PENDING | first]},
+        describe_instances=told(RUNNING | first),
+    )
