@@ -40,7 +40,7 @@ SCOUTS = (
         "nobody follows a scout that is ready",
         "where nothing is known the others come when the first is ready",
         "instances.ready",
-        "state.agenda.refit = True",
+        "fleet.came = True",
         "pass",
         (
             f"{SCOUTING}::test_the_first_launch_is_one_instance_and_the_others_follow_when_it_is_ready",

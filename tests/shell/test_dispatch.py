@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -316,7 +316,7 @@ def test_an_instance_that_is_not_made_ready_is_given_back(tmp_path: Path, unheal
 class Urls(DirectoryStore):
     """A store that agents reach by URLs alone."""
 
-    kept: list[tuple[str, Sequence[str]]]
+    kept: ClassVar[list[tuple[str, Sequence[str]]]] = []
 
     @property
     def address(self) -> str:
@@ -338,7 +338,7 @@ def test_an_instance_that_cannot_use_the_store_ends_launches_where_it_is(
     tmp_path: Path, cause: str, silent: bool, others: bool
 ) -> None:
     store = Urls(tmp_path / "store")
-    store.kept = []
+    store.kept.clear()
     given_up: list[tuple[str, bool]] = []
 
     def without_store(instance: str, *, silent: bool) -> tuple[str, bool]:
