@@ -53,4 +53,4 @@ def test_whoever_the_owner_is_a_place_is_the_name_of_a_file(tmp_path: Path, owne
     assert places.is_noted(tmp_path, place)
     assert not places.is_noted(tmp_path, place_of(owner, "us-east-1", "s-a"))
     (made,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert made.parent == tmp_path / "clouds" / "ready"
+    assert made.parent == tmp_path / "places"
