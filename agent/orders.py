@@ -73,6 +73,7 @@ from seerd.agent.protocol import (
     Start,
 )
 from seerd.agent.remote_store import CheckpointStore, RemoteStore
+from seerd.agent.store_proof import prove
 from seerd.agent.threads import in_thread, in_thread_or_here
 from seerd.agent.timings import TIMINGS, Timings
 from seerd.agent.transfer import Directory
@@ -313,6 +314,8 @@ class Orders:
         expected = order.expected
         if expected is not None and self._are_mig:  # torch sees one, `nvidia-smi` its GPU
             expected = replace(expected, gpus=min(1, expected.gpus))
+        if order.proof is not None:
+            await in_thread(prove, order.proof)
         in_use = await check_machine(expected, self._here.machine)
         if self._shared is None:  # on a desk, screens take what they want
             self._in_use = {**in_use, **self._in_use}

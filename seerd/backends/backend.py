@@ -75,6 +75,15 @@ class JobSources(Protocol):
         """Return what is being sent to instances, for people; empty: nothing."""
 
 
+class WithoutStore(Protocol):
+    """Gives up the place of an instance that cannot use the store, see `Site`."""
+
+    def __call__(self, instance: str, *, silent: bool) -> tuple[str, bool]:
+        """Launch no more where the instance is; return what to do, and whether there are other
+        places. `silent`: the store did not answer.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where the instances of a run come from."""
@@ -88,6 +97,7 @@ class Site:
     prolong: Callable[[float], None] | None = None
     # waits for the next news of a launch; None: launches are quick, or tell nothing
     progress: Callable[[], Awaitable[Progress]] | None = None
+    without_store: WithoutStore | None = None
     place: Callable[[str], str] | None = None  # returns an instance's place, as in `Quote.places`
 
 

@@ -37,8 +37,6 @@ def ready(event: events.InstanceReady, state: State) -> None:
     instance.ready_at = event.at
     instance.seen = fleet.early.pop(instance.id, 0)
     instance.boot = event.boot
-    if not fleet.came and (fleet.setback is not None or state.facts.cluster.scout_s):
-        state.agenda.refit = True  # the others may be asked for now
     fleet.came = True
     fleet.instances[event.instance] = instance
     state.agenda.some_ready = True

@@ -207,6 +207,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         until=resources.until,
         prolong=resources.prolong,
         progress=site.progress,
+        without_store=site.without_store,
         came=None if site.place is None else partial(_came, folder, site.place),
     )
 

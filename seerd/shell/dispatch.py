@@ -23,12 +23,13 @@ from seerd.core.events import AnyEvent, Checkpoint
 from seerd.core.state import Incumbent
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.trial_ids import job_of
+from seerd.shell.agents import Readiness
 from seerd.shell.core import Core
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import write_card
 from seerd.shell.requests import RequestReader
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.sessions import Sessions
+from seerd.shell.sessions import Sessions, proof_of
 from seerd.units import SLOW_S
 
 T = TypeVar("T")
@@ -215,15 +216,17 @@ class Dispatch:
         with self.requests.readying():
             preparing = self.sessions.prepare(launched, command.id)
             readiness = await self._remarking(preparing, slow, after_s)
-        if why := readiness.why:  # it is given back
-            until = None
+        if self._environment.proves:
+            self.keep(proof_of(launched.instance), ())
+        if readiness.why:  # it is given back
+            until, (why, retry) = None, self._judged(launched.instance, readiness)
             try:
                 until = (await self._end(launched.instance, command.id)).until
             except ProviderError as error:
                 why = f"{why}; {error}"
+            cause = readiness.cause.partition("-")[0]
             spent = {"since": launched.since, "until": until}
-            error = LaunchError(why, retry=readiness.retry, cause=readiness.cause, **spent)
-            self._refuse(command, error)
+            self._refuse(command, LaunchError(why, retry=retry, cause=cause, **spent))
             return
         if self._environment.came is not None:
             self._environment.came(launched.instance)
@@ -235,6 +238,17 @@ class Dispatch:
             running_since=self._clock.past(launched.since),
             boot=self.sessions.boot(launched.instance),
         )
+
+    def _judged(self, instance: str, readiness: Readiness) -> tuple[str, bool]:
+        """Return why an instance cannot be used, and what to do; and whether another one might."""
+        without_store = self._environment.without_store
+        if without_store is None or not readiness.cause.startswith("store"):
+            return readiness.why, readiness.retry
+        try:
+            advice, others = without_store(instance, silent=readiness.cause == "store")
+        except ProviderError:  # it has ended by itself
+            return readiness.why, readiness.retry
+        return f"{readiness.why}{advice}", others
 
     def _refuse(self, command: commands.Launch, error: LaunchError) -> None:
         self._emit(

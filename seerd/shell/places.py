@@ -1,5 +1,5 @@
 """In which places of a cloud an instance of this home was ever ready: an empty file for each, in
-`clouds/ready` of the folder of all runs.
+`places` of the folder of all runs.
 """
 
 from __future__ import annotations
@@ -20,4 +20,4 @@ def is_noted(home: Path, place: str) -> bool:
 
 
 def _file(home: Path, place: str) -> Path:
-    return home / "clouds" / "ready" / place.replace("/", "-")
+    return home / "places" / place.replace("/", "-")

@@ -147,7 +147,7 @@ RENTING = (
         "an instance is logged in to before its address is known",
         "an instance that runs is waited for until EC2 shows its address",
         "Flight._launch",
-        "await self._until(entry, lambda: entry.shows(public=public), settings.address_s, unseen)",
+        "await self._until(entry, *address)",
         "",
         (
             f"{PROVIDER}::test_an_instance_that_runs_before_its_address_is_shown_is_asked_for_it_again",

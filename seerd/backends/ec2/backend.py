@@ -136,7 +136,7 @@ class Ec2Backend(Backend[Ec2Keys]):
         provider = Ec2Provider(settings, remote)
         own = (settings.region, provider.prolong, provider.progress)
         site = remote.site(provider, provider.machine, *own)
-        return replace(site, place=provider.place)
+        return replace(site, place=provider.place, without_store=provider.without_store)
 
     def _check_types(self) -> None:
         if not self.keys.types:

@@ -319,10 +319,10 @@ class Flight:
         if entry.ended:
             why = entry.why or "it was terminated"
             unused = entry.reason == BY_ITSELF
-            nobody = f". Nobody had logged in by then: {self._why}{self._advice}"
+            seen = f": {self._why}{self._advice}" if self._why else self._advice_on(entry)
+            nobody = f". Nobody had logged in by then{seen}" if unused else ""
             raise LaunchError(
-                f"{entry.instance} ended before its agent answered: {why}"
-                f"{nobody if unused and self._why else ''}",
+                f"{entry.instance} ended before its agent answered: {why}{nobody}",
                 retry=not entry.hopeless,
                 cause="ssh" if unused else "",
             )

@@ -43,6 +43,18 @@ UNDO_S = 30.0
 """How long a cancelled `launch` waits for being undone, seconds. Undoing goes on afterwards."""
 SETTLE_S = 20.0
 """How long EC2's answers may lag behind accepted ends before they are believed, seconds."""
+NO_WAY = (
+    "; its subnet {subnet} has no way to S3. A gateway endpoint costs nothing: aws ec2 "
+    "create-vpc-endpoint --region {region} --vpc-id {vpc} --service-name "
+    "com.amazonaws.{region}.s3 --route-table-ids $(aws ec2 describe-route-tables --region {region} "
+    "--filters Name=vpc-id,Values={vpc} --query 'RouteTables[].RouteTableId' --output text); a NAT "
+    "gateway does it too, at a price"
+)
+NOT_FROM_THERE = (
+    "; this machine may write there, so a policy of the bucket or of an endpoint of {vpc} does not "
+    "let instances in {subnet} use it"
+)
+"""What to do where an instance cannot use the checkpoint store."""
 _ID = re.compile(r"i-[0-9a-f]+")
 
 
@@ -153,6 +165,16 @@ class Ec2Provider(Provider):
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
         await self._remote.end_agent(self.machine(instance), grace_s)
+
+    def without_store(self, instance: str, *, silent: bool) -> tuple[str, bool]:
+        """Launch no more in the subnet of an instance that cannot use the checkpoint store. Return
+        what to do, and whether another subnet is left. `silent`: no answer came.
+        """
+        entry, region = self._live(instance), self._cloud.region
+        advice = (NO_WAY if silent else NOT_FROM_THERE).format(
+            subnet=entry.subnet, vpc=entry.vpc, region=region
+        )
+        return advice, self._opened().places.leave(entry.subnet)
 
     def place(self, instance: str) -> str:
         """Return where an instance is, as in `Quote.places`."""

@@ -75,6 +75,7 @@ class RegisterEntry:
     public: str = ""  # its public address
     type: str = ""
     zone: str = ""  # its availability zone
+    vpc: str = ""  # its network
     subnet: str = ""
     groups: tuple[str, ...] = ()  # ids of its security groups
 
@@ -82,6 +83,7 @@ class RegisterEntry:
         """Take over the addresses and the place of an answer, if it has them."""
         self.private, self.public = seen.private or self.private, seen.public or self.public
         self.type, self.zone = seen.type or self.type, seen.zone or self.zone
+        self.vpc = seen.vpc or self.vpc
         self.subnet, self.groups = seen.subnet or self.subnet, seen.groups or self.groups
 
     @property

@@ -212,6 +212,12 @@ class LaunchPlaces:
         """Note that it gave an instance."""
         self._refusals.pop(place, None)
 
+    def leave(self, subnet: str) -> bool:
+        """Ask no more in this subnet, unless there is no other; return whether there is one."""
+        others = tuple(place for place in self._candidates if place.subnet != subnet)
+        self._candidates = others or self._candidates
+        return bool(others)
+
     def refusals(self) -> list[tuple[Candidate, AwsError]]:
         """Return EC2's last answers, place by place; an answer about many only once."""
         answers: dict[int, tuple[Candidate, AwsError]] = {}

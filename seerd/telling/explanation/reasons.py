@@ -17,7 +17,7 @@ from seerd.core.aiming import instances_needed
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.metrics import averaged, best_checkpoint, better_report
 from seerd.core.plans import PlanChange
@@ -206,11 +206,9 @@ def _of_a_launch(
     state = step.state
     instances, asked = state.fleet.instances, {"asked": event.command}
     match event:
-        case events.InstanceAwaited() if event.command in instances:
-            instance = instances[event.command]
-            if instance.phase is InstancePhase.REQUESTED:
-                about = {"detail": event.why, "where": instance.where}
-                yield step.tell("awaited", event, "instance what", **asked, **about)
+        case events.InstanceAwaited():
+            about = {"detail": event.why, "where": event.where}
+            yield step.tell("awaited", event, "instance what", **asked, **about)
         case events.InstanceReady() if event.instance in instances:
             asked_s = step.known.asked_s.get(event.command)
             after_s = None if asked_s is None else round(state.now - asked_s, 3)
