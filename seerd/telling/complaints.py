@@ -6,7 +6,9 @@ There is a hint only for words that leave no doubt: a wrong one costs more than 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from seerd.core.last_words import error_line
 from seerd.core.lifecycle import InstancePhase, TrialPhase
@@ -230,14 +232,25 @@ LEAST_TRAININGS = 3  # with one report each, before that is said
 
 
 def notes_of(state: State) -> list[str]:
-    """Return what is worth knowing of a run, oldest first."""
+    """Return what is worth knowing of a run, oldest first. Launches that were refused for one reason
+    have one note.
+    """
+    refused = Counter(note.facts for note in state.result.notes if _is_refusal(note))
     texts = [*awaited_notes(state), *lacking_curves(state), *idle_gpus(state)]
     for note in state.result.notes:
-        if isinstance(note, Note):
+        if _is_refusal(note):
+            if times := refused.pop(note.facts, 0):
+                text = NOTES[note.what].format(*note.facts)
+                texts.append(text + (f" ({times} times)" if times > 1 else ""))
+        elif isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))
         else:
             texts.append(note if isinstance(note, str) else complaint_text(state, note))
     return texts
+
+
+def _is_refusal(note: object) -> TypeGuard[Note]:
+    return isinstance(note, Note) and note.what == "no-instance"
 
 
 def idle_gpus(state: State) -> list[str]:
