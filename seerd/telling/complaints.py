@@ -232,8 +232,8 @@ LEAST_TRAININGS = 3  # with one report each, before that is said
 
 
 def notes_of(state: State) -> list[str]:
-    """Return what is worth knowing of a run, oldest first. Launches that were refused for one reason
-    have one note.
+    """Return what is worth knowing of a run, oldest first; launches refused for one reason have one
+    note.
     """
     refused = Counter(note.facts for note in state.result.notes if _is_refusal(note))
     texts = [*awaited_notes(state), *lacking_curves(state), *idle_gpus(state)]
