@@ -23,25 +23,25 @@ IMAGE_GB = 75  # a Deep Learning image's root disk, where the spec does not name
 
 
 @dataclass(frozen=True, slots=True)
-class _Disks:
+class _DiskCosts:
     """What the disk of an instance costs, in USD."""
 
     hour: float
     start: float  # once for each instance
 
 
-def _disks(keys: Ec2Keys, gb: int) -> _Disks:
+def _disk_costs(keys: Ec2Keys, gb: int) -> _DiskCosts:
     mib_s = keys.throughput or FREE_MIB_S
     speed = (mib_s - FREE_MIB_S) * MIB_S_MONTH_USD
     speed += max(0, 4 * mib_s - FREE_IOPS) * IOPS_MONTH_USD if keys.throughput else 0.0
     load = gb * LOADED_GB_USD if keys.load_rate else 0.0
-    return _Disks((gb * GB_MONTH_USD + speed) / MONTH_H, load)
+    return _DiskCosts((gb * GB_MONTH_USD + speed) / MONTH_H, load)
 
 
 def uncounted(keys: Ec2Keys, instances: int, instance_h: float) -> Uncounted:
     """Return what so many instances cost besides, in so many hours together."""
     gb = keys.volume_gb or IMAGE_GB
-    disks = _disks(keys, gb)
+    disks = _disk_costs(keys, gb)
     parts = {f"disks of {gb} GB": instance_h * disks.hour + instances * disks.start}
     if keys.address == "public":
         parts["public addresses"] = instance_h * ADDRESS_H_USD
