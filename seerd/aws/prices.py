@@ -88,7 +88,7 @@ async def spot_changes(cloud: Cloud, types: Sequence[str], since: float) -> list
         ProductDescriptions=["Linux/UNIX"],
         StartTime=datetime.fromtimestamp(since, UTC),
     )
-    found = [
+    changes = [
         SpotPrice(
             row["InstanceType"],
             row["AvailabilityZone"],
@@ -97,7 +97,7 @@ async def spot_changes(cloud: Cloud, types: Sequence[str], since: float) -> list
         )
         for row in rows
     ]
-    return sorted(found, key=lambda price: price.at)
+    return sorted(changes, key=lambda change: change.at)
 
 
 async def spot(cloud: Cloud, instance_type: str) -> Price:

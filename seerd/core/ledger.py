@@ -64,7 +64,7 @@ class Ledger:
         """Open a charge. Raises `ValueError` if a charge for the same thing is open already."""
         if charge.what in self.open:
             raise ValueError(f"{charge.what} is charged already")
-        if self.money is None and charge.usd_per_gpu_h is not None:
+        if self.money is None and charge.usd_per_gpu_h is not None and self.usd_per_gpu_h:
             self.money = self.copy()
         self._add(charge)
         if self.money is not None:
@@ -136,7 +136,7 @@ class Ledger:
 
     def _by_cost(self, charge: Charge) -> Charge:
         """Return a charge with as many GPUs at the ledger's price as cost the same."""
-        if charge.usd_per_gpu_h is None:
+        if charge.usd_per_gpu_h is None or not self.usd_per_gpu_h:
             return charge
         gpus = charge.gpus * charge.usd_per_gpu_h / self.usd_per_gpu_h
         return replace(charge, gpus=gpus, usd_per_gpu_h=None)
