@@ -68,6 +68,7 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
         if event.usd_per_h is not None:
             price = event.usd_per_h / state.facts.gpus(instance.gpus)
             state.ledger.price(instance.id, price)
+            state.agenda.refit = True  # more may be affordable
 
 
 def priced(event: events.InstancePriced, state: State) -> None:
@@ -79,7 +80,7 @@ def priced(event: events.InstancePriced, state: State) -> None:
         instance = next(unready, None)
     if instance is None or instance.id not in book.open or instance.usd_per_h == event.usd_per_h:
         return
-    gpus = state.facts.gpus(instance.gpus)
+    gpus, state.agenda.refit = state.facts.gpus(instance.gpus), True  # more may be affordable
     if instance.phase is not InstancePhase.REQUESTED:
         instance.usd_per_h = event.usd_per_h
         book.reprice(instance.id, min(event.since, state.now), event.usd_per_h / gpus)

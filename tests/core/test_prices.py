@@ -158,22 +158,19 @@ def test_an_instance_counts_at_the_most_until_its_price_is_known(spot: Cloud) ->
 
 
 def test_a_change_counts_from_when_it_was_not_from_when_it_was_heard_of(spot: Cloud) -> None:
-    first, *others = spot.open
-    for other in others:
-        spot.refuse(other, 1.0)
-    priced(spot, first, 2.0, 0.5)
-    spot.come(first, "i-1", 10.0)
+    priced(spot, spot.open[0], 2.0, 0.5)
+    for number, launch in enumerate(spot.open, 1):
+        spot.come(launch, f"i-{number}", 10.0)
     changed(spot, "i-1", 160.0, 1.5, 110.0)
-    rest = 60 * MOST * (len(spot.state.ledger.open) - 1)
-    assert usd(spot) - rest == pytest.approx(100 * 0.5 + 50 * 1.5)
-    changed(spot, "i-1", 161.0, 1.5, 110.0)
-    changed(spot, "i-1", 161.0, 0.5, 5.0)
-    changed(spot, "i-1", 161.0, 1.5, 110.0)
+    for price, since in ((1.5, 110.0), (0.5, 5.0), (1.5, 110.0)):  # again, after a restart
+        changed(spot, "i-1", 161.0, price, since)
     rows = [charge for charge in spot.state.ledger.charges() if charge.what == "i-1"]
     assert [(row.since_s, row.until_s, row.usd_per_gpu_h) for row in rows] == [
         (10.0, 110.0, 0.5),
         (110.0, None, 1.5),
-    ], "what is reported again after a restart changes nothing"
+    ]
+    each = [spot.state.ledger.charged_usd(row, 160.0) * 3600 / GPUS for row in rows]
+    assert each == [pytest.approx(100 * 0.5), pytest.approx(50 * 1.5)]
 
 
 @given(
