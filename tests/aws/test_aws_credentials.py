@@ -83,7 +83,7 @@ def test_a_call_that_is_refused_is_made_again_with_what_is_in_the_file_now(
             with pytest.raises(AwsError) as over:
                 await found(cloud)
             assert over.value.kind is ErrorKind.CREDENTIALS
-            assert "a run goes on with them" in str(over.value)
+            assert "a run that goes on takes the new ones" in str(over.value)
             keys.log_in()
             assert await found(cloud) == []
 
