@@ -118,6 +118,10 @@ class Ec2:
         if call.action == "DescribeInstances":
             body = _without_addresses_of_the_gone(body)
             body = _without_addresses_of(body, self.cloud.unaddressed())
+        if call.action == "DescribeVpcEndpoints":  # the model of the API has them capitalized
+            for state in (b"available", b"deleted"):
+                written = b"<state>%b</state>" % state
+                body = body.replace(written, b"<state>%b</state>" % state.capitalize())
         if call.action == "DescribeImages":
             # EC2 knows one platform, Windows, and of other images says none.
             body = body.replace(b"<platform>Linux/UNIX</platform>", b"")
