@@ -87,7 +87,7 @@ LaunchStage = Literal["launched", "running", "unreached", "reached"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LaunchProgress:
     """How far a launch is, which is not over yet."""
 
     launch: str  # its token

@@ -17,7 +17,7 @@ from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.keys import Keys
 from seerd.aws.userdata import USER, Boot, user_data
-from seerd.backends.base import Connection, Launched, LaunchStage, Progress
+from seerd.backends.base import Connection, Launched, LaunchProgress, LaunchStage
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
 from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run_instances
@@ -78,7 +78,7 @@ class LaunchContext:
     keys: Keys  # the run's key pairs
     image: Image  # the machine image
     places: LaunchPlaces  # where they may be, and which places have refused
-    report: Callable[[Progress], None]  # reports how far a launch is
+    report: Callable[[LaunchProgress], None]  # reports how far a launch is
 
 
 def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -246,7 +246,7 @@ class Flight:
 
     def _report(self, what: LaunchStage, *, where: str = "", why: str = "") -> None:
         assert self.entry is not None
-        self._context.report(Progress(self._token, self.entry.instance, what, where, why))
+        self._context.report(LaunchProgress(self._token, self.entry.instance, what, where, why))
 
     def _failed(self, error: UnreachableError) -> None:
         """Note why nobody could log in just now, and report it if that lasts."""

@@ -21,9 +21,9 @@ from seerd.backends.base import (
     Adopted,
     Connection,
     Launched,
+    LaunchProgress,
     Leftovers,
     Loss,
-    Progress,
     Provider,
     Span,
 )
@@ -72,7 +72,7 @@ class Ec2Provider(Provider):
         self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
-        self._progress: asyncio.Queue[Progress] = asyncio.Queue()
+        self._progress: asyncio.Queue[LaunchProgress] = asyncio.Queue()
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Look up the image and the subnets, before anything is rented. Raises `CloudError`."""
@@ -200,7 +200,7 @@ class Ec2Provider(Provider):
         await self._remote.forget(loss.instance)
         return loss
 
-    async def progress(self) -> Progress:
+    async def progress(self) -> LaunchProgress:
         """Wait for the next news of a launch that is not over."""
         return await self._progress.get()
 
