@@ -20,7 +20,7 @@ from tests.aws.scripted import Script
 from tests.aws.test_ec2_fleet import now, row, told
 from tests.aws.test_ec2_launches import PENDING, RUNNING, TOKEN, failed, play
 
-SILENT = UnreachableError("timed out: no answer on port 22", silent=True)
+SILENT = UnreachableError("timed out: no answer on port 22", no_way=True)
 REFUSED = UnreachableError("connection refused: nothing listens on its port 22")
 GROUP = {"SecurityGroups": [{"GroupId": "sg-7", "GroupName": "default"}]}
 LET_IN = "aws ec2 authorize-security-group-ingress --region us-east-1 --group-id sg-7"

@@ -36,9 +36,9 @@ TO_PUBLIC = (
 TO_PRIVATE = (
     '; `cluster.address` is "private": such an address is reached from inside its network alone, '
     'from elsewhere set address = "public"; if its security group does not let this machine in, '
-    "type: {let_in}"
+    "type, with this machine's own address in that network: {let_in}"
 )
-"""What to do about an instance from which nothing at all comes back."""
+"""What to do about an instance that may never have been reached."""
 AGAIN_S = 15.0  # between two reports of why nobody can log in, at least, seconds
 ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
@@ -252,7 +252,7 @@ class Flight:
         """Note why nobody could log in just now, and report it if that lasts."""
         entry, now = self.entry, _now()
         assert entry is not None
-        self._why, self._advice = str(error), self._advice_on(entry) if error.silent else ""
+        self._why, self._advice = str(error), self._advice_on(entry) if error.no_way else ""
         why, (before, reported_at) = self._why + self._advice, self._reported
         ran_s = wall() - (entry.span.since or wall())
         waits = ran_s < self._context.settings.unreached_s or now < reported_at + AGAIN_S
