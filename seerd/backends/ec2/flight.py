@@ -112,6 +112,7 @@ class Flight:
         self._first_asked: float | None = None
         self._why = self._advice = ""  # why nobody can log in, and what to do about it
         self._reported: tuple[str, float] = "", -math.inf  # the cause reported last, and when
+        self._answered = math.inf  # when EC2 had answered
         # whether a cancellation leaves everything as it is, for another process to take up
         self.abandoned = False
         # whether it is giving back already; cancelling the task now would leave that undone
@@ -146,6 +147,7 @@ class Flight:
     async def _launch(self) -> Launched:
         settings = self._context.settings
         self.entry = entry = await self._taken_up() or await self._asked()
+        self._answered = _now()
         self._report("launched", where=f"{entry.type} in {entry.zone}")
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
@@ -254,9 +256,8 @@ class Flight:
         assert entry is not None
         self._why, self._advice = str(error), self._advice_on(entry) if error.no_way else ""
         why, (before, reported_at) = self._why + self._advice, self._reported
-        ran_s = wall() - (entry.span.since or wall())
-        waits = ran_s < self._context.settings.unreached_s or now < reported_at + AGAIN_S
-        if why != before and not waits:
+        first_s = self._answered + self._context.settings.unreached_s
+        if why != before and now >= max(first_s, reported_at + AGAIN_S):
             self._reported = why, now
             self._report("unreached", why=why)
 
