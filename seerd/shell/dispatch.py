@@ -224,9 +224,9 @@ class Dispatch:
                 until = (await self._end(launched.instance, command.id)).until
             except ProviderError as error:
                 why = f"{why}; {error}"
-            cause = readiness.cause.partition("-")[0]
-            spent = {"since": launched.since, "until": until}
-            self._refuse(command, LaunchError(why, retry=retry, cause=cause, **spent))
+            cause, since = readiness.cause.partition("-")[0], launched.since
+            error = LaunchError(why, retry=retry, since=since, until=until, cause=cause)
+            self._refuse(command, error)
             return
         if self._environment.note_ready is not None:
             self._environment.note_ready(launched.instance)
