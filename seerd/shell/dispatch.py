@@ -225,8 +225,8 @@ class Dispatch:
             except ProviderError as error:
                 why = f"{why}; {error}"
             cause, since = readiness.cause.partition("-")[0], launched.since
-            error = LaunchError(why, retry=retry, since=since, until=until, cause=cause)
-            self._refuse(command, error)
+            refusal = LaunchError(why, retry=retry, since=since, until=until, cause=cause)
+            self._refuse(command, refusal)
             return
         if self._environment.note_ready is not None:
             self._environment.note_ready(launched.instance)
