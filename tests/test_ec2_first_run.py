@@ -13,6 +13,7 @@ from bench.testbed.ec2_world import Job
 from bench.testbed.rig import Rig
 from tests.test_ec2_runs import Coordinator, write
 
+PATIENCE_S = 200.0  # two boots in vain, and a wait between them
 WORDS = "explicit deny in a VPC endpoint policy"
 
 
@@ -25,7 +26,7 @@ def coordinator(rig: Rig, tmp_path: Path) -> Iterator[Coordinator]:
 
 def begin(coordinator: Coordinator, cluster: str = "") -> None:
     """Two instances of four GPUs would do from the start."""
-    write(coordinator, Job("3m", "24gpu-min", limits="max_gpus = 8", scout="true"))
+    write(coordinator, Job("6m", "48gpu-min", limits="max_gpus = 8", scout="true"))
     text = coordinator.spec.read_text()
     coordinator.spec.write_text(text.replace("[cluster]\n", f"[cluster]\n{cluster}"))
 
@@ -37,7 +38,7 @@ def test_where_nobody_can_log_in_two_instances_are_paid_for_and_the_command_is_t
     rig = coordinator.rig
     begin(coordinator, 'address = "public"\nboot = "12s"\n')
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.ends(run, 5)
+    coordinator.ends(run, 5, PATIENCE_S)
     account, lines = rig.account(), coordinator.lines()
     assert len(account) == 2
     for instance in account:
@@ -58,9 +59,9 @@ def test_where_the_store_refuses_instances_each_subnet_is_tried_with_one(
     rig = coordinator.rig
     begin(coordinator)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.says("launched (")
+    coordinator.says("launched (", within_s=PATIENCE_S)
     rig.fail("s3:PutObject", "AccessDenied", times=None, message=WORDS, status=403)
-    coordinator.ends(run, 5)
+    coordinator.ends(run, 5, PATIENCE_S)
     account, lines = rig.account(), coordinator.lines()
     assert len({one.zone for one in account.values()}) == len(account) == 2
     assert WORDS in lines

@@ -12,11 +12,13 @@ import pytest
 
 from seerd.backends.base import Quote
 from seerd.backends.ec2.offer import place_of
+from seerd.errors import ProviderError
 from seerd.planner.model import ClusterFacts
 from seerd.planning.planned import Planned
 from seerd.planning.plans import plan_of
+from seerd.runs import wiring
 from seerd.shell import places
-from seerd.shell.home import Home
+from seerd.shell.home import Home, RunFolder
 from seerd.spec.experiment import load
 from tests.test_elastic import P3_8XLARGE, SPEC
 
@@ -44,6 +46,18 @@ def test_without_places_all_instances_are_launched(tmp_path: Path) -> None:
     assert planned(tmp_path, ()).cluster.scout_s == 0.0
     held = replace(P3_8XLARGE, billing="held", max_instances=2)
     assert planned(tmp_path, (), held).cluster.scout_s == 0.0
+
+
+def test_a_ready_instance_is_noted_for_later_runs_unless_its_place_is_gone(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run-1")
+
+    def ended(instance: str) -> str:
+        raise ProviderError(f"{instance} has ended")
+
+    wiring._note_ready(folder, ended, "i-1")
+    assert not (tmp_path / "places").exists()
+    wiring._note_ready(folder, lambda instance: HERE[0], "i-1")
+    assert places.is_noted(tmp_path, HERE[0])
 
 
 @pytest.mark.parametrize("owner", ["", "me", "arn:aws:sts::1/2:assumed-role/x"])

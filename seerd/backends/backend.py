@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from seerd.backends.base import Machine, Printer, Progress, Provider, Quote, Sweeper
+from seerd.backends.base import LaunchProgress, Machine, Printer, Provider, Quote, Sweeper
 from seerd.errors import UsageError
 from seerd.spec.keys import BackendKeys
 
@@ -96,7 +96,7 @@ class Site:
     # moves the end of instances that are rented from now on, seconds since 1970; None: not rented
     prolong: Callable[[float], None] | None = None
     # waits for the next news of a launch; None: launches are quick, or tell nothing
-    progress: Callable[[], Awaitable[Progress]] | None = None
+    progress: Callable[[], Awaitable[LaunchProgress]] | None = None
     without_store: WithoutStore | None = None
     place: Callable[[str], str] | None = None  # returns an instance's place, as in `Quote.places`
 

@@ -92,7 +92,7 @@ already, costs more or less than before.
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LaunchProgress:
     """News of a launch or its instance."""
 
     launch: str  # its token

@@ -245,7 +245,9 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
 
 
 class InstanceAwaited(Event, frozen=True, kw_only=True, omit_defaults=True, tag="instance-awaited"):
-    """What is awaited of an instance that is not ready yet; it changes no decision."""
+    """How far an instance is that is not ready yet. It only holds others back, see
+    `state.Fleet.scouts`.
+    """
 
     command: str  # id of the `Launch`
     instance: str  # its id in the cloud

@@ -13,6 +13,9 @@ from seerd.core.lifecycle import InstancePhase
 from seerd.core.progress import take_saved
 from seerd.core.state import PRESENT, Instance, State
 
+PROOF_S = 45.0
+"""From the login until an instance has used the checkpoint store or failed to, at most, seconds."""
+
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
     """Keep what an agent reports before its instance is known to be ready."""
@@ -37,7 +40,7 @@ def ready(event: events.InstanceReady, state: State) -> None:
     instance.ready_at = event.at
     instance.seen = fleet.early.pop(instance.id, 0)
     instance.boot = event.boot
-    fleet.came = True
+    fleet.any_ready = True
     fleet.instances[event.instance] = instance
     state.agenda.some_ready = True
     state.agenda.roomy[instance.id] = None
@@ -52,7 +55,9 @@ def ready(event: events.InstanceReady, state: State) -> None:
 
 
 def awaited(event: events.InstanceAwaited, state: State) -> None:
-    """Record how far an instance is that is not ready yet; what comes too late changes nothing."""
+    """Record how far an instance is that is not ready yet; what comes too late changes nothing.
+    Others follow a scout that can be logged in to when it has had the time to prove the store.
+    """
     instance = state.fleet.instances.get(event.command)
     if instance is None or instance.phase is not InstancePhase.REQUESTED:
         return
@@ -61,6 +66,8 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
     instance.unreached = event.why if event.what == "unreached" else ""
     if event.what != "launched" and instance.ran_s is None:
         instance.ran_s = event.at
+    if event.what == "reached":
+        state.fleet.follow_s = max(state.fleet.follow_s, event.at + PROOF_S)
     if event.usd_per_h is not None:
         instance.usd_per_h = event.usd_per_h
     if instance.id in state.ledger.open:
@@ -69,6 +76,9 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
             price = event.usd_per_h / state.facts.gpus(instance.gpus)
             state.ledger.price(instance.id, price)
             state.agenda.refit = True  # more may be affordable
+    scout_s = state.facts.cluster.scout_s
+    if scout_s and not state.fleet.any_ready and not state.fleet.scouts(state.now, scout_s):
+        state.agenda.refit = True
 
 
 def priced(event: events.InstancePriced, state: State) -> None:
@@ -244,8 +254,8 @@ def _ended_at(
 
 def launch(command: commands.Launch, state: State) -> None:
     """Add a requested instance. It is charged from now on until its true start is known."""
-    if not state.fleet.live and not state.fleet.came:
-        state.fleet.scouted_s = state.now
+    if not state.fleet.live and not state.fleet.any_ready:
+        state.fleet.follow_s = state.now + state.facts.cluster.scout_s
     state.fleet.add(Instance(command.id, command.gpus, launch=command.id))
     if state.facts.cluster.per_instance:
         _charge(state, command.id, command.gpus, state.now)

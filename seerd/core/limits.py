@@ -328,8 +328,8 @@ def wake_at(state: State) -> float:
         launch_at = fleet.launch_at
     scout_s = state.facts.cluster.scout_s
     scouts = fleet.live and fleet.live < state.aims.needed and fleet.scouts(state.now, scout_s)
-    if scouts and fleet.setback is None:
-        launch_at = min(launch_at, fleet.scouted_s + scout_s)
+    if scouts and fleet.setback is None and state.now < fleet.follow_s:
+        launch_at = min(launch_at, fleet.follow_s)
     last_at = math.inf if fleet.holding else close_at(state) - shortest_s(state)
     blocks = (job.block.again_s for job in state.jobs.values() if job.block is not None)
     unblocks_at = min((again_s for again_s in blocks if again_s > state.now), default=math.inf)

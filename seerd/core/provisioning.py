@@ -28,7 +28,7 @@ def after_refusal(state: State, refusal: LaunchRefused) -> Again:
     refusals, number = fleet.refusals, number_of(refusal.command)
     batch = max(fleet.refused, number)
     over = fleet.launch_at == math.inf and not fleet.until_change
-    cause = refusal.cause if state.facts.cluster.per_instance and not fleet.came else None
+    cause = refusal.cause if state.facts.cluster.per_instance and not fleet.any_ready else None
     same_again = cause == fleet.setback and number >= fleet.setback_from
     if (cause and same_again) or (not refusal.retry and not refusal.unknown):
         refusals, over = refusals + rules.max_refusals, True

@@ -36,6 +36,7 @@ from seerd.planner.trial_ids import job_of
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)  # asked for, or ready
 PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)  # may still exist
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
+UNPROVEN = ("running", "unreached")  # how far an instance is that is billed and perhaps useless
 
 STATUS: dict[TrialPhase, TrialStatus] = {
     TrialPhase.FINISHED: "finished",
@@ -341,9 +342,9 @@ class Fleet:
     launch_at: float = -math.inf  # when to launch again; infinite: never
     until_change: bool = False  # whether launches rest until an instance has come or gone
     held_back: verdicts.HeldBack | None = None  # what is wanted and not launched, if anything
-    came: bool = False  # True: an instance has been ready
-    # when an instance was last asked for while there was no other and none had been ready
-    scouted_s: float = -math.inf
+    any_ready: bool = False  # True: an instance has been ready
+    # until then only one instance is asked for where none has been ready, see `scouts`
+    follow_s: float = -math.inf
     # what made an instance useless while none had been ready; launches with a number from
     # `setback_from` on were decided since
     setback: SetbackCause | None = None
@@ -357,11 +358,14 @@ class Fleet:
 
     def scouts(self, now: float, scout_s: float) -> bool:
         """Return whether no more than one instance is asked for: none has been ready, and something
-        has made one useless, or the first one was asked for less than `scout_s` seconds ago.
+        has made one useless; or with `scout_s`, until `follow_s` and while the one runs and nobody
+        could log in.
         """
-        if self.came or (self.setback is None and not scout_s):
+        if self.any_ready or (self.setback is None and not scout_s):
             return False
-        return self.setback is not None or not self.live or now < self.scouted_s + scout_s
+        if self.setback is not None or not self.live or now < self.follow_s:
+            return True
+        return any(i.awaited in UNPROVEN for i in self.instances.values() if i.phase in LIVE)
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Move an instance and update the counts. Raises `IllegalMoveError` for a wrong move."""

@@ -208,11 +208,11 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         prolong=resources.prolong,
         progress=site.progress,
         without_store=site.without_store,
-        came=None if site.place is None else partial(_came, folder, site.place),
+        note_ready=None if site.place is None else partial(_note_ready, folder, site.place),
     )
 
 
-def _came(folder: RunFolder, place: Callable[[str], str], instance: str) -> None:
+def _note_ready(folder: RunFolder, place: Callable[[str], str], instance: str) -> None:
     with contextlib.suppress(ProviderError, OSError):  # then the next run tries one instance first
         places.note(folder.path.parent, place(instance))
 

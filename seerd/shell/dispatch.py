@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
-from seerd.backends.base import Leftovers, Loss, Progress, Span
+from seerd.backends.base import LaunchProgress, Leftovers, Loss, Span
 from seerd.core import commands, events
 from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
@@ -224,12 +224,12 @@ class Dispatch:
                 until = (await self._end(launched.instance, command.id)).until
             except ProviderError as error:
                 why = f"{why}; {error}"
-            cause = readiness.cause.partition("-")[0]
-            spent = {"since": launched.since, "until": until}
-            self._refuse(command, LaunchError(why, retry=retry, cause=cause, **spent))
+            cause, since = readiness.cause.partition("-")[0], launched.since
+            refusal = LaunchError(why, retry=retry, since=since, until=until, cause=cause)
+            self._refuse(command, refusal)
             return
-        if self._environment.came is not None:
-            self._environment.came(launched.instance)
+        if self._environment.note_ready is not None:
+            self._environment.note_ready(launched.instance)
         self._emit(
             events.InstanceReady,
             command=command.id,
@@ -378,7 +378,7 @@ class Dispatch:
             await self.sessions.drop(loss.instance, loss.why)
             await self._losses.report(loss)
 
-    async def _keep_reporting(self, progress: Callable[[], Awaitable[Progress]]) -> None:
+    async def _keep_reporting(self, progress: Callable[[], Awaitable[LaunchProgress]]) -> None:
         while True:
             news = await progress()
             if news.what == "priced" and news.usd_per_h is not None:

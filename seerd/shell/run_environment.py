@@ -10,7 +10,7 @@ from typing import Protocol
 
 from seerd.agent.protocol import Download, Expected, Job
 from seerd.backends.backend import WithoutStore
-from seerd.backends.base import Progress, Provider
+from seerd.backends.base import LaunchProgress, Provider
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
@@ -54,11 +54,11 @@ class RunEnvironment:
     # extends the expiry of what is rented and signed from now on to a later deadline (wall clock)
     prolong: Callable[[float], None] = lambda deadline: None
     # waits for the next news of a launch; None: there are none
-    progress: Callable[[], Awaitable[Progress]] | None = None
+    progress: Callable[[], Awaitable[LaunchProgress]] | None = None
     # gives up the place of an instance that cannot use the store, see `backends.backend.Site`
     without_store: WithoutStore | None = None
     # notes that an instance is ready where it is, for later runs; None: nobody wants to know
-    came: Callable[[str], None] | None = None
+    note_ready: Callable[[str], None] | None = None
     timings: DaemonTimings = TIMINGS
 
     @property

@@ -60,7 +60,7 @@ def diagnose(state: State) -> Diagnosis:
 
 def unreached(state: State) -> list[Instance]:
     """Return the instances to which nobody could log in, if no other was ever used."""
-    if state.fleet.came:
+    if state.fleet.any_ready:
         return []
     tried = (i for i in state.fleet.instances.values() if i.ran_s is not None)
     return [i for i in tried if i.awaited != "reached" and i.phase is not InstancePhase.REFUSED]

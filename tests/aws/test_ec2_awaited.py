@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seerd.backends.base import Progress
+from seerd.backends.base import LaunchProgress
 from seerd.backends.ec2.flight import AGAIN_S
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ssh.connecting import UnreachableError
@@ -20,16 +20,16 @@ from tests.aws.scripted import Script
 from tests.aws.test_ec2_fleet import now, row, told
 from tests.aws.test_ec2_launches import PENDING, RUNNING, TOKEN, failed, play
 
-SILENT = UnreachableError("timed out: no answer on port 22", silent=True)
+SILENT = UnreachableError("timed out: no answer on port 22", no_way=True)
 REFUSED = UnreachableError("connection refused: nothing listens on its port 22")
 GROUP = {"SecurityGroups": [{"GroupId": "sg-7", "GroupName": "default"}]}
 LET_IN = "aws ec2 authorize-security-group-ingress --region us-east-1 --group-id sg-7"
 
 
-async def news(provider: Ec2Provider) -> list[tuple[float, Progress]]:
+async def news(provider: Ec2Provider) -> list[tuple[float, LaunchProgress]]:
     """All news of one launch, and when each came."""
     launching = asyncio.create_task(provider.launch(TOKEN))
-    heard: list[tuple[float, Progress]] = []
+    heard: list[tuple[float, LaunchProgress]] = []
     while not heard or heard[-1][1].what != "reached":
         progress = await provider.progress()
         heard.append((now(), progress))
@@ -41,9 +41,9 @@ def test_the_answer_the_start_and_the_login_are_reported(tmp_path: Path) -> None
     async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
         door.refusals = [SILENT] * 3
         assert [progress for _, progress in await news(provider)] == [
-            Progress(TOKEN, "i-1", "launched", "p3.2xlarge in us-east-1a"),
-            Progress(TOKEN, "i-1", "running"),
-            Progress(TOKEN, "i-1", "reached"),
+            LaunchProgress(TOKEN, "i-1", "launched", "p3.2xlarge in us-east-1a"),
+            LaunchProgress(TOKEN, "i-1", "running"),
+            LaunchProgress(TOKEN, "i-1", "reached"),
         ]
 
     here = {"InstanceType": "p3.2xlarge", "Placement": {"AvailabilityZone": "us-east-1a"}}
@@ -130,6 +130,7 @@ def test_no_more_is_launched_in_a_subnet_from_which_the_store_cannot_be_used(
 
     async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
         await provider.launch(TOKEN)
+        assert provider.place("i-1") == "default-us-east-1-default", "of the default network"
         advice, others = provider.without_store("i-1", silent=True)
         assert others
         assert "aws ec2 create-vpc-endpoint --region us-east-1 --vpc-id vpc-1" in advice

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seerd.backends.base import Progress
+from seerd.backends.base import LaunchProgress
 from seerd.backends.ec2.asking import SPOT_MARGIN, price_of
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import PRICES_S, quote_of
@@ -90,7 +90,7 @@ def test_types_on_demand_have_prices_of_their_own() -> None:
     assert asked.error is not None
 
 
-async def until(provider: Ec2Provider, what: str) -> Progress:
+async def until(provider: Ec2Provider, what: str) -> LaunchProgress:
     """The next news of this kind."""
     while True:
         news = await provider.progress()

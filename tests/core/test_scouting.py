@@ -17,6 +17,7 @@ from seerd.core.events import (
     SetbackCause,
     StopAsked,
 )
+from seerd.core.instances import PROOF_S
 from seerd.core.lifecycle import RunPhase
 from seerd.core.provisioning import refused
 from seerd.telling.complaints import notes_of
@@ -146,6 +147,18 @@ def test_the_first_launch_is_one_instance_and_the_others_follow_when_it_is_ready
 def test_the_others_follow_after_its_median_boot_too(unknown: Cloud) -> None:
     assert len(unknown.open) == 1
     assert due(unknown) == SCOUT_S
+    assert len(unknown.launches(unknown.wake())) == 2
+
+
+def test_nobody_follows_a_scout_that_runs_and_cannot_be_logged_in_to(unknown: Cloud) -> None:
+    (scout,) = unknown.open
+    awaited(unknown, scout, 1.0, "launched")
+    awaited(unknown, scout, 9.0, "running")
+    assert unknown.launches(unknown.wake()) == []
+    assert unknown.launches(awaited(unknown, scout, 69.0, "unreached", why=TIMED_OUT)) == []
+    assert due(unknown) > 200.0
+    assert unknown.launches(awaited(unknown, scout, 80.0, "reached")) == []
+    assert due(unknown) == 80.0 + PROOF_S, "it may not be able to use the store"
     assert len(unknown.launches(unknown.wake())) == 2
 
 

@@ -214,7 +214,7 @@ class Door:
         """Wait until its agent runs. Raises `ProviderError`."""
         end = self._loop.time() + patience_s
         while not self._answers(machine.name):
-            on_failure(UnreachableError("no answer on port 22", silent=True))
+            on_failure(UnreachableError("no answer on port 22", no_way=True))
             if self._loop.time() > end:
                 raise ProviderError(
                     f"{machine.name} could not be reached over SSH within {patience_s:.0f}s"

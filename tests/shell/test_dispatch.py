@@ -35,10 +35,10 @@ from seerd.backends.base import (
     Adopted,
     Connection,
     Launched,
+    LaunchProgress,
     Leftovers,
     Loss,
     Printed,
-    Progress,
     Span,
 )
 from seerd.clock import RunClock, unlimited
@@ -363,11 +363,11 @@ def test_an_instance_that_cannot_use_the_store_ends_launches_where_it_is(
 
 
 def test_news_of_a_launch_are_events(tmp_path: Path) -> None:
-    news: asyncio.Queue[Progress] = asyncio.Queue()
+    news: asyncio.Queue[LaunchProgress] = asyncio.Queue()
 
     async def scenario(place: Place) -> None:
-        news.put_nowait(Progress("2.0", "i-1", "launched", "g5.xlarge in us-east-1a"))
-        news.put_nowait(Progress("2.0", "i-1", "unreached", why="timed out"))
+        news.put_nowait(LaunchProgress("2.0", "i-1", "launched", "g5.xlarge in us-east-1a"))
+        news.put_nowait(LaunchProgress("2.0", "i-1", "unreached", why="timed out"))
         await asyncio.sleep(1.0)
         own = {"at": 0.0, "command": "2.0", "instance": "i-1"}
         assert place.core.events == [

@@ -115,6 +115,10 @@ class Ec2:
             return _xml(*await forward(None))
         async with self.cloud.lock:
             status, body = await forward(None)
+        return _xml(status, self._corrected(call, body))
+
+    def _corrected(self, call: Call, body: bytes) -> bytes:
+        """What moto answers, as EC2 would."""
         if call.action == "DescribeInstances":
             body = _without_addresses_of_the_gone(body)
             body = _without_addresses_of(body, self.cloud.unaddressed())
@@ -125,7 +129,7 @@ class Ec2:
         if call.action == "DescribeImages":
             # EC2 knows one platform, Windows, and of other images says none.
             body = body.replace(b"<platform>Linux/UNIX</platform>", b"")
-        return _xml(status, body)
+        return body
 
     async def _run(self, call: Call, forward: Forward) -> web.Response:
         token, print_ = call.params.get("ClientToken", ""), _fingerprint(call.params)

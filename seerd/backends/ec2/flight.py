@@ -17,7 +17,7 @@ from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.keys import Keys
 from seerd.aws.userdata import USER, Boot, user_data
-from seerd.backends.base import Connection, Launched, LaunchStage, Progress
+from seerd.backends.base import Connection, Launched, LaunchProgress, LaunchStage
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
 from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run_instances
@@ -36,9 +36,9 @@ TO_PUBLIC = (
 TO_PRIVATE = (
     '; `cluster.address` is "private": such an address is reached from inside its network alone, '
     'from elsewhere set address = "public"; if its security group does not let this machine in, '
-    "type: {let_in}"
+    "type, with this machine's own address in that network: {let_in}"
 )
-"""What to do about an instance from which nothing at all comes back."""
+"""What to do about an instance that may never have been reached."""
 AGAIN_S = 15.0  # between two reports of why nobody can log in, at least, seconds
 ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
@@ -78,7 +78,7 @@ class LaunchContext:
     keys: Keys  # the run's key pairs
     image: Image  # the machine image
     places: LaunchPlaces  # where they may be, and which places have refused
-    report: Callable[[Progress], None]  # reports how far a launch is
+    report: Callable[[LaunchProgress], None]  # reports how far a launch is
     # returns USD for an hour of an instance; None: not known, or the same for all
     price: Callable[[RegisterEntry], float | None]
 
@@ -114,6 +114,7 @@ class Flight:
         self._first_asked: float | None = None
         self._why = self._advice = ""  # why nobody can log in, and what to do about it
         self._reported: tuple[str, float] = "", -math.inf  # the cause reported last, and when
+        self._answered = math.inf  # when EC2 had answered
         # whether a cancellation leaves everything as it is, for another process to take up
         self.abandoned = False
         # whether it is giving back already; cancelling the task now would leave that undone
@@ -148,6 +149,7 @@ class Flight:
     async def _launch(self) -> Launched:
         settings = self._context.settings
         self.entry = entry = await self._taken_up() or await self._asked()
+        self._answered = _now()
         where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)
         self._report("launched", where=where, usd_per_h=price)
         pending = f"was not running after {PENDING_S:.0f}s"
@@ -249,17 +251,16 @@ class Flight:
 
     def _report(self, what: LaunchStage, **more: Any) -> None:
         assert self.entry is not None
-        self._context.report(Progress(self._token, self.entry.instance, what, **more))
+        self._context.report(LaunchProgress(self._token, self.entry.instance, what, **more))
 
     def _failed(self, error: UnreachableError) -> None:
         """Note why nobody could log in just now, and report it if that lasts."""
         entry, now = self.entry, _now()
         assert entry is not None
-        self._why, self._advice = str(error), self._advice_on(entry) if error.silent else ""
+        self._why, self._advice = str(error), self._advice_on(entry) if error.no_way else ""
         why, (before, reported_at) = self._why + self._advice, self._reported
-        ran_s = wall() - (entry.span.since or wall())
-        waits = ran_s < self._context.settings.unreached_s or now < reported_at + AGAIN_S
-        if why != before and not waits:
+        first_s = self._answered + self._context.settings.unreached_s
+        if why != before and now >= max(first_s, reported_at + AGAIN_S):
             self._reported = why, now
             self._report("unreached", why=why)
 

@@ -21,9 +21,9 @@ from seerd.backends.base import (
     Adopted,
     Connection,
     Launched,
+    LaunchProgress,
     Leftovers,
     Loss,
-    Progress,
     Provider,
     Span,
 )
@@ -73,7 +73,7 @@ class Ec2Provider(Provider):
         self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
-        self._progress: asyncio.Queue[Progress] = asyncio.Queue()
+        self._progress: asyncio.Queue[LaunchProgress] = asyncio.Queue()
         self._spot: SpotPrices | None = None
         self._pricing: asyncio.Task[None] | None = None
 
@@ -214,7 +214,7 @@ class Ec2Provider(Provider):
         await self._remote.forget(loss.instance)
         return loss
 
-    async def progress(self) -> Progress:
+    async def progress(self) -> LaunchProgress:
         """Wait for the next news of a launch that is not over."""
         return await self._progress.get()
 
@@ -263,7 +263,7 @@ class Ec2Provider(Provider):
             for change in await spot.changes():
                 for entry in self._fleet.register.live():
                     if (entry.type, entry.zone) == (change.type, change.zone):
-                        news = Progress(entry.token, entry.instance, "priced")
+                        news = LaunchProgress(entry.token, entry.instance, "priced")
                         news = replace(news, usd_per_h=change.usd_per_h, since=change.at)
                         self._progress.put_nowait(news)
             await asyncio.sleep(PRICES_S)

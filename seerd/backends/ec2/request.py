@@ -66,7 +66,7 @@ class Ec2Settings:
     # `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
     # github.com/aws/aws-parallelcluster-node/issues/692)
     address_s: float = 60.0
-    # how long an instance runs before it is reported that nobody can log in, seconds
+    # from EC2's answer until it is reported why nobody can log in, seconds
     unreached_s: float = 60.0
 
 

@@ -63,17 +63,17 @@ class RemoteMachine:
 
 class UnreachableError(Exception):
     """There is no connection; the text is the cause. `final`: trying again would not help;
-    `pause_s`: how long to leave the machine alone at least, seconds; `silent`: nothing at all came
-    back, as from behind a firewall.
+    `pause_s`: how long to leave the machine alone at least, seconds; `no_way`: the machine itself
+    may never have been reached, as behind a firewall.
     """
 
     def __init__(
-        self, cause: str, *, final: bool = False, pause_s: float = 0.0, silent: bool = False
+        self, cause: str, *, final: bool = False, pause_s: float = 0.0, no_way: bool = False
     ) -> None:
         super().__init__(cause)
         self.final = final
         self.pause_s = pause_s
-        self.silent = silent
+        self.no_way = no_way
 
 
 OnFailure = Callable[[UnreachableError], None]
@@ -173,7 +173,8 @@ def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) 
     if isinstance(error, asyncssh.PermissionDenied):
         return UnreachableError(_refused_login(machine, banner), final=settled, pause_s=DENIED_S)
     if isinstance(error, asyncssh.Error):
-        return UnreachableError(f"disconnected before the login was through: {banner or error}")
+        why = f"disconnected before the login was through: {banner or error}"
+        return UnreachableError(why, no_way=not banner)
     if isinstance(error, asyncssh.KeyImportError | ValueError):
         return UnreachableError(f"a key cannot be read: {error}", final=True)
     return _network(machine, error)
@@ -187,7 +188,7 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
         return UnreachableError(
             f"timed out: no answer on port {machine.port} (is it up, and do its security "
             "group or firewall let this machine in?)",
-            silent=True,
+            no_way=True,
         )
     if isinstance(error, socket.gaierror):
         return UnreachableError(f"its name cannot be resolved: {error.strerror}", final=True)
@@ -195,8 +196,9 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
         return UnreachableError(f"{error.filename} cannot be read: {error.strerror}", final=True)
     text = str(error) or type(error).__name__
     no_route = re.search("unreachable|no route", text, re.IGNORECASE)
-    why = f"{'no route to it' if no_route else 'disconnected'}: {text}"
-    return UnreachableError(why, silent=no_route is not None)
+    return UnreachableError(
+        f"{'no route to it' if no_route else 'disconnected'}: {text}", no_way=True
+    )
 
 
 def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:

@@ -18,7 +18,7 @@ import asyncssh
 
 from seerd.agent.protocol import Expected
 from seerd.backends.backend import FREE_BYTES, GRACE_S, PYTHON, Site
-from seerd.backends.base import Printed, Progress, Provider
+from seerd.backends.base import LaunchProgress, Printed, Provider
 from seerd.backends.ssh.connecting import (
     KEEPALIVE_S,
     OnFailure,
@@ -292,7 +292,7 @@ class Remote:
         machine: Callable[[str], RemoteMachine],
         region: str | None = None,
         prolong: Callable[[float], None] | None = None,
-        progress: Callable[[], Awaitable[Progress]] | None = None,
+        progress: Callable[[], Awaitable[LaunchProgress]] | None = None,
     ) -> Site:
         """Return the site of these machines. `machine`: returns how to log in to an instance."""
         self.machine = machine

@@ -280,8 +280,7 @@ REASONS: dict[str, dict[str, str]] = {
         "budget": "the budget could not pay for it and for giving everything back",
         "late": "it would come too late to be of use before the end",
         "most": "no more may be there at once, and what the cloud takes away counts until then",
-        "scout": "whether an instance can be used here is tried with one; the others are asked for "
-        "when it is ready",
+        "scout": "whether an instance can be used here is tried with one; the others follow",
     },
     "awaited": {
         "launched": "launched[ ({where})]; it costs nothing until it runs",
