@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.examining import Case, Finding
 from seerd.spec.spec import load_spec
 from tests.aws.scripted import cloud_of, played
+from tests.faults.timeline import EPOCH
 
 ROOT = Path(__file__).parents[2]
 KINDS = [Ec2Type("g6.xlarge", 1, "L4", 4)]
@@ -47,7 +47,7 @@ def told(made_at: float | None, deprecated_at: float | None) -> dict[str, Any]:
 def test_an_image_that_is_old_or_deprecated_is_told(
     age_days: float | None, ends_in_days: float | None, level: str, says: str
 ) -> None:
-    now = time.time()
+    now = EPOCH
     made_at = None if age_days is None else now - age_days * DAY_S
     ends_at = None if ends_in_days is None else now + ends_in_days * DAY_S
     cloud, _ = cloud_of(describe_images=told(made_at, ends_at))
