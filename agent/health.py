@@ -77,7 +77,13 @@ GIB = 1 << 30
 
 
 class UnhealthyError(Exception):
-    """This machine lacks something that another of its kind might have."""
+    """This machine lacks something that another of its kind might have; `cause`: as in
+    `protocol.Refused`.
+    """
+
+    def __init__(self, why: str, cause: str = "") -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 @dataclass(frozen=True)
@@ -105,12 +111,12 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
         status, listing, message = await ask_smi(CARDS, machine)
     except OSError as error:
         why = f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
-        raise UnhealthyError(why) from None
+        raise UnhealthyError(why, "driver") from None
     if status:
-        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
+        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}", "driver")
     problem = gpu_problem(listing, expected.gpus)
     if problem:
-        raise UnhealthyError(problem)
+        raise UnhealthyError(problem, "driver")
     cards = [card for card in _rows(listing) if len(card) >= 3]
     return {uuid: int(used) for _, uuid, used, *_ in cards if used.isdecimal()}
 
@@ -153,11 +159,11 @@ async def check_torch(
     if gpus is None:
         message = last_line(errors) or last_line(output)
         why = f"torch cannot use the GPUs (exit status {status})"
-        raise UnhealthyError(f"{why}: {message}{fabric}")
+        raise UnhealthyError(f"{why}: {message}{fabric}", "torch")
     if gpus < least:
         message = f": {last_line(errors)}" if last_line(errors) else ""
         why = f"torch sees {gpus} GPUs where {least} are expected"
-        raise UnhealthyError(f"{why}{message}{fabric}")
+        raise UnhealthyError(f"{why}{message}{fabric}", "torch")
 
 
 def gpu_problem(listing: str, expected: int) -> str:

@@ -76,6 +76,7 @@ from seerd.agent.protocol import (
     Start,
 )
 from seerd.agent.remote_store import CheckpointStore, RemoteStore
+from seerd.agent.store_proof import prove
 from seerd.agent.threads import in_thread, in_thread_or_here
 from seerd.agent.timings import TIMINGS, Timings
 from seerd.agent.transfer import Directory
@@ -325,7 +326,8 @@ class Orders:
                 await self._make_ready(order)
             except (OSError, ValueError, UnhealthyError) as error:
                 is_unhealthy = isinstance(error, UnhealthyError)
-                self._report([_refused(order.id, _text(error), is_unhealthy)])
+                cause = error.cause if isinstance(error, UnhealthyError) else ""
+                self._report([_refused(order.id, _text(error), is_unhealthy, cause)])
             else:
                 self._report([Prepared(0, clock.now(), order.id)])
 
@@ -335,6 +337,8 @@ class Orders:
         expected = order.expected
         if expected is not None and self._are_mig:  # torch sees one, `nvidia-smi` its GPU
             expected = replace(expected, gpus=min(1, expected.gpus))
+        if order.proof is not None:
+            await in_thread(prove, order.proof)
         in_use = await check_machine(expected, self._here.machine)
         if self._shared is None:  # on a desk, screens take what they want
             self._in_use = {**in_use, **self._in_use}
@@ -502,8 +506,8 @@ def _placed(
     return going_on(plan, job, order, name or "", at), laid
 
 
-def _refused(order: str, why: str, unhealthy: bool = False) -> Refused:
-    return Refused(0, clock.now(), order, why, unhealthy)
+def _refused(order: str, why: str, unhealthy: bool = False, cause: str = "") -> Refused:
+    return Refused(0, clock.now(), order, why, unhealthy, cause)
 
 
 def _text(error: Exception) -> str:

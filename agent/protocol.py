@@ -5,8 +5,9 @@
 The daemon connects and sends `Hello` with the number of the last fact that it has committed. The
 agent answers `Welcome`, then sends every later fact in order, again on every new connection until
 it is acknowledged (`Ack`). Orders carry the id of the daemon's command; the agent ignores an id
-that it has seen. A newer connection replaces an older one. `Grant`, `Parts` and `Downloads` carry
-presigned URLs, so they are never written to a disk; a daemon repeats them on each connection.
+that it has seen. A newer connection replaces an older one. `Prepare`, `Grant`, `Parts` and
+`Downloads` carry presigned URLs, so they are never written to a disk; a daemon repeats them on each
+connection.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, Optional, Union, get_args
 
 from seerd.agent.patterns import ObservedScript
 
-VERSION = 11
+VERSION = 12
 MAX_LINE = 1 << 20
 PARTS = (1, 2, 4, 8, 16)  # how many slots a GPU may have
 
@@ -96,9 +97,17 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class StoreProof:
+    """Presigned URLs of one object, with which an instance proves that it can use the store."""
+
+    put_url: str
+    get_url: str
+
+
+@dataclass(frozen=True)
 class Prepare(_Message):
-    """Check the instance's health (if `expected` is given), fetch the granted data, and run the
-    setup commands, once. Outcome: `Prepared` or `Refused`.
+    """Check the instance's health (if `expected` is given) and its way to the store (if `proof`
+    is), fetch the granted data, and run the setup commands, once. Outcome: `Prepared` or `Refused`.
 
     With several jobs, `jobs` are prepared, and of `job` only `source` counts: the data goes there.
     """
@@ -108,6 +117,7 @@ class Prepare(_Message):
     expected: Optional[Expected] = None
     jobs: list[Job] = field(default_factory=list)
     parts: int = 1  # slots of each GPU, as in `Start`
+    proof: Optional[StoreProof] = None
 
     def job_of(self, trial: str) -> Optional[Job]:
         """Return the job of a trial, whose id is the trial's prefix; None if there is none."""
@@ -323,6 +333,9 @@ class Refused(_Fact):
     id: str
     why: str
     unhealthy: bool = False  # whether the machine is at fault
+    # what is wrong with it: "driver", "torch", "store" (no answer), "store-refused" (its answer was
+    # a refusal); empty: something else
+    cause: str = ""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ def _line(message: Message) -> bytes:
     body = {"kind": message.kind, **asdict(message)}
     if body.get("parts") == 1:
         del body["parts"]  # so runs without parts are as they were for all versions
+    if body.get("cause") == "":
+        del body["cause"]  # earlier versions read this too: it answers foreign ones
     return _ENCODER.encode(body).encode() + b"\n"
 
 

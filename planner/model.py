@@ -118,6 +118,11 @@ class ClusterFacts:
     orphan_s: float = 0.0
     hints_move: bool = True  # trials leave an instance that the cloud will probably take back
     parts: int = 1  # how many trials may share a GPU: it has so many slots
+    # seconds for which only the first instance is asked for, until it is ready; 0: all at once
+    scout_s: float = 0.0
+    # USD that one GPU may come to cost for an hour, where prices change; 0: `usd_per_gpu_h`
+    most_usd_per_gpu_h: float = 0.0
+    price_lag_s: float = 0.0  # seconds after which a change of a price is known at the latest
 
     @property
     def per_instance(self) -> bool:

@@ -93,12 +93,15 @@ class LaunchError(ProviderError):
         since: float | None = None,
         until: float | None = None,
         unknown: bool = False,
+        cause: str = "",
     ) -> None:
         super().__init__(why)
         self.retry = retry  # whether asking again later may help
         self.since = since  # when its instance began to run, seconds since 1970; None: never
         self.until = until  # when its instance ended; None: it never ran
         self.unknown = unknown  # whether the cloud's reason is unknown, and with it `retry`
+        # what made its instance useless, a `core.events.SetbackCause`; empty: another reason
+        self.cause = cause
 
 
 class AbandonedError(SeerdError):

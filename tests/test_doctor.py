@@ -29,6 +29,7 @@ from seerd.backends.ec2.doctor.network import access, among
 from seerd.backends.examining import Finding, denied_action
 from seerd.commands import doctor
 from seerd.commands.doctor import exit_code, findings_json
+from seerd.errors import UsageError
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.spec.spec import load_spec
@@ -146,6 +147,8 @@ def test_a_spec_that_can_be_run_has_no_problem_and_nothing_is_started(ill: OnRig
             "quota",
             "image",
             "subnets",
+            "routes",
+            "disk key",
         ),
         *("zones", "SSH", "launch", "permissions", "instances", "store"),
     }
@@ -231,6 +234,26 @@ def test_a_launch_that_may_not_tag_is_told_from_one_that_may_not_be(ill: OnRig) 
     assert of(ill.see(), "launch").missing == ("ec2:CreateTags",)
 
 
+FORBIDS = (
+    "You are not authorized to perform this operation. User: arn:aws:iam::1:user/me is not "
+    "authorized to perform: {action} on resource: * with an explicit deny in a {policy}"
+)
+
+
+def test_what_another_policy_forbids_is_no_missing_permission(ill: OnRig) -> None:
+    scp = FORBIDS.format(action="ec2:RunInstances", policy="service control policy")
+    bucket = FORBIDS.format(action="s3:PutObject", policy="resource-based policy")
+    ill.rig.fail("ec2:RunInstances", "UnauthorizedOperation", times=None, message=scp)
+    ill.rig.fail("s3:PutObject", "AccessDenied", times=None, message=bucket)
+    findings = ill.see()
+    launch, store = of(findings, "launch"), of(findings, "store")
+    assert (launch.level, store.level) == ("problem", "problem")
+    assert "no policy of this account helps" in launch.found
+    assert "aws s3api get-bucket-policy" in store.found
+    assert findings_json(findings)["missing"] == []
+    assert not [f for f in findings if "--policy" in f.todo or f.check == "permissions"]
+
+
 def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> None:
     findings = ill.see(
         instance_type=["g4dn.99xlarge"],
@@ -305,6 +328,78 @@ def test_trials_larger_than_an_instance_need_a_group_that_is_open_inside(ill: On
     closed = ec2.create_security_group(GroupName="closed", Description="nobody")["GroupId"]
     findings = ill.see(instance_type=["g4dn.xlarge"], security_groups=[closed])
     assert of(findings, "among instances").level == "problem"
+
+
+def test_a_public_address_needs_a_route_to_an_internet_gateway(ill: OnRig) -> None:
+    ec2 = guest.client(ill.rig, "ec2")
+    assert of(ill.see(address="public"), "routes").level == "ok"
+    (table,) = ec2.describe_route_tables(
+        Filters=[{"Name": "association.main", "Values": ["true"]}]
+    )["RouteTables"]
+    ec2.delete_route(RouteTableId=table["RouteTableId"], DestinationCidrBlock="0.0.0.0/0")
+    found = of(ill.see(address="public"), "routes")
+    assert found.level == "problem"
+    assert f"aws ec2 create-route --route-table-id {table['RouteTableId']}" in found.todo
+    assert of(ill.see(), "routes").level == "ok", "S3 has its endpoint"
+
+
+def test_a_private_address_needs_a_way_to_s3(ill: OnRig) -> None:
+    ec2 = guest.client(ill.rig, "ec2")
+    found = of(ill.see(), "routes")
+    assert "reaches nothing else" in found.found
+    (endpoint,) = ec2.describe_vpc_endpoints()["VpcEndpoints"]
+    ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint["VpcEndpointId"]])
+    found = of(ill.see(), "routes")
+    assert found.level == "problem"
+    assert "has no way to S3, so no checkpoint can be stored" in found.found
+    assert f"create-vpc-endpoint --vpc-id {endpoint['VpcId']} --route-table-ids rtb-" in found.todo
+    assert found.todo.endswith("--service-name com.amazonaws.us-east-1.s3")
+    assert of(ill.see(address="public"), "routes").level == "ok"
+    ill.rig.deny("ec2:DescribeRouteTables")
+    denied = of(ill.see(), "routes")
+    assert (denied.level, denied.missing) == ("warning", ("ec2:DescribeRouteTables",))
+
+
+def test_the_key_that_encrypts_disks_is_looked_at_and_in_the_policy(ill: OnRig) -> None:
+    ec2, kms = (guest.client(ill.rig, name) for name in ("ec2", "kms"))
+    assert "AWS's own" in of(ill.see(), "disk key").found
+    spec = load_spec(ill.spec, [])
+    assert "DiskKey" not in str(asyncio.run(clusters.of(spec).policy(spec)))
+    key = kms.create_key()["KeyMetadata"]
+    ec2.modify_ebs_default_kms_key_id(KmsKeyId=key["Arn"])
+    assert of(ill.see(), "disk key").level == "ok"
+    by_sid = {one["Sid"]: one for one in asyncio.run(clusters.of(spec).policy(spec))["Statement"]}
+    assert by_sid["DiskKey"]["Resource"] == key["Arn"]
+    kms.disable_key(KeyId=key["KeyId"])
+    found = of(ill.see(), "disk key")
+    assert found.level == "problem"
+    assert f"aws kms enable-key --region us-east-1 --key-id {key['Arn']}" in found.todo
+
+
+def test_what_is_still_an_examples_is_a_mistake(ill: OnRig) -> None:
+    findings = ill.see(store="s3://YOUR-BUCKET/seerd", security_groups=["sg-0123456789abcdef0"])
+    found = of(findings, "spec")
+    assert found.level == "problem"
+    assert 'cluster.store = "s3://YOUR-BUCKET/seerd"' in found.found
+    assert 'cluster.security_groups = "sg-0123456789abcdef0"' in found.found
+    spec = load_spec(ill.spec, [])
+    with pytest.raises(UsageError, match="put your own there"):
+        asyncio.run(clusters.of(spec).policy(spec))
+
+
+def test_temporary_credentials_of_the_environment_are_no_surprise(
+    ill: OnRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = guest.client(ill.rig, "sts").get_session_token()["Credentials"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", made["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", made["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", made["SessionToken"])
+    found = of(ill.see(), "credentials")
+    assert found.level == "warning"
+    assert "they are temporary, do not say when they end, and nothing renews them" in found.found
+    (said,) = clusters.of(load_spec(ill.spec, [])).doubts(1200.0)
+    assert said.startswith("the credentials from env are temporary")
+    assert "a run takes up to 30m" in said
 
 
 def test_no_credentials_stop_the_questions_to_aws_and_nothing_else(

@@ -75,6 +75,7 @@ subnets = {subnets}
 security_groups = ["{group}"]
 store = "s3://{bucket}/runs"
 market = "{market}"
+scout = {scout}
 """
 
 
@@ -91,6 +92,7 @@ class Job:
     env: str = ""
     kind: str = FOUR_GPUS
     market: str = "on-demand"
+    scout: str = "false"  # all instances at once, though every home is new
 
 
 class Coordinator:
@@ -141,6 +143,7 @@ class Coordinator:
                 limits=job.limits,
                 kind=job.kind,
                 market=job.market,
+                scout=job.scout,
                 image=self.rig.image,
                 subnets=json.dumps(list(self.rig.subnets.values())),
                 group=self.rig.security_group,

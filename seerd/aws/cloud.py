@@ -15,14 +15,14 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any, Self
 
 from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
-from seerd.aws.errors import AGAIN, AwsError, ErrorKind, explained
-from seerd.aws.sessions import session
+from seerd.aws.credentials import Lifetime, lifetime_of
+from seerd.aws.errors import AGAIN, AwsError, ErrorKind, explained, kind_of
+from seerd.aws.sessions import credentials_of, session
 
 PATIENCE_S = 60.0
 
@@ -122,20 +122,6 @@ class CallLanes(dict[str, Lane]):
         return self.setdefault(action, Lane(LIMITS.get(action)))
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """How long credentials last."""
-
-    source: str  # botocore's word for where they come from
-    # when they end, wall clock, seconds since 1970; None if they do not end, or do not say
-    ends_at: float | None
-
-    @property
-    def renewed(self) -> bool:
-        """Whether botocore renews them: not those of the environment or of files."""
-        return self.source not in {"env", "explicit", "shared-credentials-file", "config-file"}
-
-
 class Cloud:
     """AWS as one set of credentials sees it in one region. Use it as a context, or call `close`.
     Methods raise `AwsError`.
@@ -184,7 +170,19 @@ class Cloud:
     async def call(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
-        """Make one call, only once, whose turn has come (`lanes`)."""
+        """Make one call, only once, whose turn has come (`lanes`). If AWS does not take the
+        credentials, and others are there now, it is made with those.
+        """
+        try:
+            return await self._call(service, operation, region, request)
+        except AwsError as error:
+            if error.kind is not ErrorKind.CREDENTIALS or not await self._renewed():
+                raise
+        return await self._call(service, operation, region, request)
+
+    async def _call(
+        self, service: str, operation: str, region: str, request: dict[str, Any]
+    ) -> dict[str, Any]:
         try:
             client = await self.client(service, region or self.region)
             async with self.lanes[operation].gate:
@@ -224,11 +222,9 @@ class Cloud:
             credentials = await self._aws().get_credentials()
             if credentials is None:
                 raise NoCredentialsError
-            await credentials.get_frozen_credentials()
+            return await lifetime_of(credentials)
         except Exception as error:
             raise explained(error, "reading the AWS credentials") from error
-        ends = getattr(credentials, "_expiry_time", None)
-        return Lifetime(credentials.method, None if ends is None else ends.timestamp())
 
     async def close(self) -> None:
         """Close all connections; later calls fail."""
@@ -266,8 +262,19 @@ class Cloud:
                         response_checksum_validation="when_required",
                     )
                 context = self._aws().client(service, region_name=region, config=config)
-                self._clients[key] = await self._stack.enter_async_context(context)
+                client = await self._stack.enter_async_context(context)
+                client.meta.events.register("after-call", self._note_refusal)
+                self._clients[key] = client
             return self._clients[key]
+
+    def _note_refusal(self, parsed: dict[str, Any], **_: Any) -> None:
+        """Note an answer that does not take the credentials, so that the next call has new ones."""
+        code = str(parsed.get("Error", {}).get("Code", ""))
+        if code and kind_of(code, 0) is ErrorKind.CREDENTIALS:
+            credentials_of(self._session).refuse()
+
+    async def _renewed(self) -> bool:
+        return self._session is not None and await credentials_of(self._session).renew()
 
     def _aws(self) -> Any:
         if self._session is None:

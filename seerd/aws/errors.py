@@ -4,6 +4,7 @@ this module reads error codes, and nothing of botocore leaves `seerd.aws`.
 
 from __future__ import annotations
 
+import re
 from asyncio import IncompleteReadError
 from configparser import ConfigParser
 from enum import Enum
@@ -27,12 +28,16 @@ class ErrorKind(Enum):
     SPENT = "spent"  # this request was carried out before, and its result has ended
     CREDENTIALS = "credentials"  # there are none, or they are no longer valid
     DENIED = "denied"  # they are valid, but do not permit this
+    # they are valid, but a policy forbids this that no permission of theirs can outweigh
+    FORBIDDEN = "forbidden"
     REFUSED = "refused"  # the request itself is wrong
     UNKNOWN = "unknown"  # it is refused, with a code that says nothing to seerd
 
 
 AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
 """Kinds after which the same call may succeed."""
+
+NOT_PERMITTED = frozenset({ErrorKind.DENIED, ErrorKind.FORBIDDEN})
 
 
 class AwsError(CloudError):
@@ -48,7 +53,9 @@ class AwsError(CloudError):
         self.status = status  # the answer's HTTP status; 0: there was no answer
 
 
-LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
+LOG_IN = (
+    "log in again (aws sso login, or new keys); a run that goes on takes the new ones by itself"
+)
 
 # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 _TABLE = """
@@ -68,6 +75,11 @@ InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstan
 InsufficientCapacity =
 ReservationCapacityExceeded =
   the capacity reservation has no room left; enlarge it, or name other `cluster.subnets` or types
+InsufficientVolumeCapacity =
+  AWS has no room left for a disk in that zone at the moment; more `cluster.subnets` may have some
+InsufficientAddressCapacity =
+  AWS has no public address to give at the moment; repeat the command later, or use
+  address = "private"
 SpotMaxPriceTooLow = the spot price is above `cluster.price`; raise it, or use market = "on-demand"
 InsufficientFreeAddressesInSubnet =
   the subnet has no free address left; give a larger one in `cluster.subnets`
@@ -113,6 +125,9 @@ InvalidClientTokenId UnrecognizedClientException InvalidAccessKeyId =
 SignatureDoesNotMatch =
   AWS does not accept the signature: the secret key is wrong, or this machine's clock is
 RequestExpired = the credentials have expired, or this machine's clock is wrong; {LOG_IN}
+RequestTimeTooSkewed =
+  this machine's clock is wrong, so AWS does not take its signatures; set the clock:
+  sudo timedatectl set-ntp true
 ExpiredToken ExpiredTokenException = the credentials have expired; {LOG_IN}
 MissingAuthenticationToken = there are no credentials; {LOG_IN}
 OptInRequired = this account may not use this service or region yet; enable it in the console
@@ -137,7 +152,8 @@ NoSuchBucket = there is no such bucket; make it, or name another as the store
 PermanentRedirect AuthorizationHeaderMalformed 301 =
   the bucket is in another region; name a bucket in the run's region
 InvalidAMIID.NotFound InvalidAMIName.NotFound =
-  there is no such image in this region; check `cluster.image` and `cluster.region`
+  there is no such image in this region; check `cluster.image` and `cluster.region`, and whether
+  your account allows it: aws ec2 get-allowed-images-settings
 InvalidAMIID.Malformed = this is no image id; check `cluster.image`
 InvalidAMIID.Unavailable =
   the image cannot be used (it is deregistered, or not ready); check `cluster.image`
@@ -150,6 +166,12 @@ InvalidGroup.NotFound =
 InvalidSecurityGroupID.NotFound =
   there is no such security group in this region; check `cluster.security_groups`
 InvalidGroupId.Malformed = this is no security group id; check `cluster.security_groups`
+InvalidKMSKey.InvalidState KMS.DisabledException KMS.KMSInvalidStateException =
+  the KMS key is disabled or about to be deleted; enable it (aws kms enable-key), or name another
+  key: for the disks aws ec2 modify-ebs-default-kms-key-id, for the bucket aws s3api
+  put-bucket-encryption
+KMS.NotFoundException =
+  the bucket's KMS key does not exist any more; name another: aws s3api put-bucket-encryption
 InvalidBlockDeviceMapping = the disk cannot be made so; check `cluster.volume_gb` against the image
 MissingInput = AWS misses a parameter; without `cluster.subnets` the region needs a default network
 VPCIdNotSpecified DefaultVpcDoesNotExist =
@@ -167,6 +189,13 @@ OptInRequired Marketplace =
   the image is sold on AWS Marketplace; accept its terms there, or change `cluster.image`
 InvalidParameterCombination not eligible for Free Tier =
   your account is on AWS's free plan, which has no such instances; upgrade the plan
+[credentials]
+SignatureDoesNotMatch Signature expired =
+  this machine's clock is slow, so AWS does not take its signatures; set the clock:
+  sudo timedatectl set-ntp true
+SignatureDoesNotMatch Signature not yet current =
+  this machine's clock is fast, so AWS does not take its signatures; set the clock:
+  sudo timedatectl set-ntp true
 [denied]
 AccessDenied perform: kms: =
   the bucket is encrypted with a key that your credentials may not use; permit what AWS names, on
@@ -174,11 +203,48 @@ AccessDenied perform: kms: =
 """
 """Codes that mean something else when AWS's message has these words."""
 
+_BY_POLICY = """
+[denied]
+session policy =
+  the policy with which these credentials were made does not permit it; make them with one that
+  does: `seerd doctor` prints it
+[forbidden]
+service control policy = {ORGANIZATION}
+resource control policy = {ORGANIZATION}
+permissions boundary =
+  the permissions boundary of your user or role forbids it, and a further policy does not help; have
+  the boundary permit what AWS names here
+resource-based policy =
+  the policy of the bucket or key itself forbids it, and a policy of your user or role does not
+  help; change that policy: aws s3api get-bucket-policy, aws kms get-key-policy
+VPC endpoint policy =
+  the policy of the VPC endpoint on the way to AWS forbids it, and a policy of your user or role
+  does not help; change the endpoint's: aws ec2 modify-vpc-endpoint --policy-document
+identity-based policy =
+  a policy of your user or role denies it, and permitting it in another does not help; remove that
+  denial, or do what its condition asks (tags: `cluster.tags`)
+explicit deny =
+  a policy denies it, and permitting it in another does not help; remove that denial, or do what its
+  condition asks (tags: `cluster.tags`)
+"""
+"""What helps against a refusal, by the kind of policy that AWS names as its cause
+(docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html).
+"""
+_ORGANIZATION = """a policy of your organization (SCP or RCP) forbids it, and no policy of this
+  account helps. Many ask for tags on everything that is launched: give them in `cluster.tags`;
+  otherwise ask the administrators of the organization to permit what AWS names here"""
+_CAUSE = re.compile(
+    r"because no (.+? policy|permissions boundary) allows"
+    r"|with an explicit deny in an? (.+? policy|permissions boundary)|with an (explicit deny)"
+)
+_PERMITTED_BY = "identity-based policy"  # if none allows it, one that does helps
+
 
 def _rows(table: str) -> list[tuple[str, ErrorKind, str]]:
     parser = ConfigParser(delimiters=("=",), interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their capitals
-    parser.read_string(table.replace("{LOG_IN}", LOG_IN))
+    table = table.replace("{LOG_IN}", LOG_IN).replace("{ORGANIZATION}", _ORGANIZATION)
+    parser.read_string(table)
     return [
         (codes, ErrorKind(kind), " ".join(text.split()))
         for kind in parser.sections()
@@ -192,6 +258,8 @@ _TEXT_OF = {code: text for code, _, text in _ROWS}
 _DEFAULTS = {kind: text for code, kind, text in _ROWS if code == "*"}
 MEANT = [(key.split(maxsplit=1), kind, text) for key, kind, text in _rows(_BY_WORDS)]
 """Code and words, kind and text of each row of `_BY_WORDS`."""
+FORBIDDING = {policy: (kind, text) for policy, kind, text in _rows(_BY_POLICY)}
+"""Kind and text of each row of `_BY_POLICY`."""
 
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _LOST = (
@@ -238,6 +306,11 @@ def explained(error: Exception, doing: str) -> AwsError:
         for (its_code, words), its_kind, its_text in MEANT:
             if its_code == code and words in message:
                 kind, text = its_kind, its_text
+        if kind is ErrorKind.DENIED and (match := _CAUSE.search(message)):
+            implicit, explicit, unnamed = match.groups()
+            if implicit != _PERMITTED_BY:
+                policy = implicit or explicit or unnamed
+                kind, text = FORBIDDING.get(policy, FORBIDDING["explicit deny"])
         return AwsError(f"{doing}: {text} ({code}: {told})", kind, code, told, status)
     name = type(error).__name__
     why = (str(error).strip().splitlines() or [name])[0][:300]

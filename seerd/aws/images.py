@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from seerd.aws.cloud import Cloud
@@ -26,6 +27,10 @@ class Image:
     architecture: str  # the processor's
     root: str  # the device of its root disk
     disks: tuple[tuple[str, int], ...]  # (device, GB) of each disk that it brings
+    # when it was made, and from when on AWS or its owner advises against it, wall clock, seconds
+    # since 1970; None: not known
+    made_at: float | None = None
+    deprecated_at: float | None = None
 
 
 OPEN_DRIVER = "OSS Nvidia Driver"
@@ -60,7 +65,8 @@ async def resolve(cloud: Cloud, named: str) -> Image:
     if not answer["Images"]:
         raise _wrong(
             f"there is no image {named} in {cloud.region}; check `cluster.image` and "
-            "`cluster.region`"
+            "`cluster.region`, and whether your account allows it: "
+            f"aws ec2 get-allowed-images-settings --region {cloud.region}"
         )
     row = answer["Images"][0]
     image, state = row["ImageId"], row.get("State", "available")
@@ -77,7 +83,16 @@ async def resolve(cloud: Cloud, named: str) -> Image:
         if "Ebs" in d
     )
     root = row.get("RootDeviceName") or "/dev/xvda"
-    return Image(image, row.get("Name", ""), row.get("Architecture", ""), root, disks)
+    times = (_moment(row.get(name)) for name in ("CreationDate", "DeprecationTime"))
+    return Image(image, row.get("Name", ""), row.get("Architecture", ""), root, disks, *times)
+
+
+def _moment(text: str | None) -> float | None:
+    """Read a time of an image, such as 2026-01-31T12:00:00.000Z."""
+    try:
+        return None if not text else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def check(image: Image, types: Iterable[str]) -> None:

@@ -53,6 +53,9 @@ class SeenInstance:
     type: str
     zone: str  # its availability zone
     spot: bool  # whether it is a spot instance
+    vpc: str = ""  # its network
+    subnet: str = ""
+    groups: tuple[str, ...] = ()  # ids of its security groups
 
     @property
     def token(self) -> str:
@@ -162,6 +165,9 @@ def seen(row: Mapping[str, Any]) -> SeenInstance:
         type=row.get("InstanceType", ""),
         zone=row.get("Placement", {}).get("AvailabilityZone", ""),
         spot=row.get("InstanceLifecycle") == "spot",
+        vpc=row.get("VpcId") or "",
+        subnet=row.get("SubnetId") or "",
+        groups=tuple(group["GroupId"] for group in row.get("SecurityGroups", ())),
     )
 
 

@@ -4,7 +4,8 @@ Functions raise `AwsError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +111,12 @@ async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
     for row in rows:
         zones.setdefault(row["InstanceType"], set()).add(row["Location"])
     return zones
+
+
+def nowhere_offered(zones: Mapping[str, AbstractSet[str]]) -> str:
+    """Return that no subnet is in any of the zones that offer these types, for people."""
+    where = ", ".join(sorted(set().union(*zones.values()))) or "no zone of the region"
+    return f"{', '.join(zones)} is offered in {where}, and no subnet is there"
 
 
 def _rule(row: dict[str, Any]) -> Rule:

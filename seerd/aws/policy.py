@@ -39,13 +39,15 @@ class Needs:
     spot: bool  # whether instances are spot instances
     store: tuple[str, str]  # (bucket, prefix) of checkpoints
     data: tuple[tuple[str, str], ...] = ()  # (bucket, prefix) of each set of data
+    disk_key: str = ""  # ARN of the account's own key for disks; empty: AWS's own
 
 
 def policy(needs: Needs) -> dict[str, Any]:
     """Return the policy document."""
     described = "Images InstanceTypeOfferings InstanceTypes Instances SecurityGroups"
-    described += " Subnets Volumes" + (" SpotPriceHistory" if needs.spot else "")
-    reads = [f"ec2:Describe{what}" for what in described.split()]
+    described += " RouteTables Subnets Volumes VpcEndpoints"
+    described += " SpotPriceHistory" if needs.spot else ""
+    reads = [f"ec2:Describe{what}" for what in described.split()] + ["ec2:GetEbsDefaultKmsKeyId"]
     reads += ["pricing:GetProducts", "servicequotas:GetServiceQuota", "sts:GetCallerIdentity"]
     statements = [
         _allow("Look", reads, "*"),
@@ -54,6 +56,7 @@ def policy(needs: Needs) -> dict[str, Any]:
         *_ending(needs),
         *_storing(needs),
         _encrypted(needs),
+        *_disk_key(needs),
     ]
     if needs.spot:  # doctor looks for the role of an account's first spot request
         role = f"{needs.account}:role/aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}"
@@ -153,6 +156,21 @@ def _encrypted(needs: Needs) -> Statement:
     }
     keys = f"arn:{partition(needs.region)}:kms:*:*:key/*"
     return _allow("EncryptedBuckets", ["kms:Decrypt", "kms:GenerateDataKey"], keys, condition)
+
+
+def _disk_key(needs: Needs) -> list[Statement]:
+    """Permit the use of the account's own key for disks, by EC2 alone
+    (docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html).
+    """
+    if not needs.disk_key:
+        return []
+    names = "CreateGrant Decrypt GenerateDataKeyWithoutPlaintext ReEncryptFrom ReEncryptTo"
+    by_ec2 = {"StringLike": {"kms:ViaService": "ec2.*.amazonaws.com*"}}
+    actions = [f"kms:{name}" for name in names.split()]
+    return [
+        _allow("DiskKey", actions, needs.disk_key, by_ec2),
+        _allow("LookAtDiskKey", ["kms:DescribeKey"], needs.disk_key),
+    ]
 
 
 def partition(region: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -62,6 +63,41 @@ async def on_demand(cloud: Cloud, instance_type: str) -> Price:
         why = f"the price list has no {instance_type} in {cloud.region}"
         raise AwsError(why, ErrorKind.GONE, "NoPrice")
     return Price(max(hourly), "price list", time.time())
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPrice:
+    """What a spot instance costs from a moment on."""
+
+    type: str
+    zone: str
+    usd_per_h: float
+    at: float  # since when, wall clock, seconds since 1970
+
+
+async def spot_changes(cloud: Cloud, types: Sequence[str], since: float) -> list[SpotPrice]:
+    """Return the spot prices of Linux that held since then, the oldest first: of each type and zone
+    also that which held at `since`.
+    """
+    rows = await cloud.pages(
+        "ec2",
+        "describe_spot_price_history",
+        lambda a: a["SpotPriceHistory"],
+        patience_s=15.0,
+        InstanceTypes=list(types),
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=datetime.fromtimestamp(since, UTC),
+    )
+    changes = [
+        SpotPrice(
+            row["InstanceType"],
+            row["AvailabilityZone"],
+            float(row["SpotPrice"]),
+            row["Timestamp"].timestamp(),
+        )
+        for row in rows
+    ]
+    return sorted(changes, key=lambda change: change.at)
 
 
 async def spot(cloud: Cloud, instance_type: str) -> Price:

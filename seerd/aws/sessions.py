@@ -6,7 +6,7 @@ packed until it is used, without its documentation. With clients for EC2, S3 and
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import aioboto3
 import msgspec
 from aiobotocore.session import AioSession
 from botocore.loaders import JSONFileLoader, create_loader
+
+from seerd.aws.credentials import RenewableCredentials
 
 WRITTEN: dict[str, Callable[[Path], bytes]] = {
     ".json": Path.read_bytes,
@@ -26,10 +28,33 @@ _plain = msgspec.json.decode
 
 
 def session(region: str | None = None) -> Any:
-    """Begin a session in this region; None: the one that is configured."""
+    """Begin a session in this region; None: the one that is configured. Its credentials are
+    `RenewableCredentials`.
+    """
+    core = _core(region)
+    names = ("credentials_file", "config_file")
+    files = [Path(core.get_config_variable(name)).expanduser() for name in names]
+
+    async def load() -> tuple[Any, Mapping[str, Any]]:
+        fresh = _core(region)
+        return await fresh.get_credentials(), fresh.get_scoped_config()
+
+    core.register_component("credential_provider", RenewableCredentials(load, files))
+    return aioboto3.Session(botocore_session=core)
+
+
+def credentials_of(made: Any) -> RenewableCredentials:
+    """Return what signs the requests of a session; it may not have been read yet."""
+    credentials: RenewableCredentials = made._session.get_component("credential_provider")  # noqa: SLF001
+    return credentials
+
+
+def _core(region: str | None) -> AioSession:
     core = AioSession()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    return aioboto3.Session(region_name=region, botocore_session=core)
+    if region is not None:
+        core.set_config_variable("region", region)
+    return core
 
 
 @cache

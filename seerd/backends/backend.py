@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from seerd.backends.base import Machine, Printer, Provider, Quote, Sweeper
+from seerd.backends.base import LaunchProgress, Machine, Printer, Provider, Quote, Sweeper
 from seerd.errors import UsageError
 from seerd.spec.keys import BackendKeys
 
@@ -75,6 +75,15 @@ class JobSources(Protocol):
         """Return what is being sent to instances, for people; empty: nothing."""
 
 
+class WithoutStore(Protocol):
+    """Gives up the place of an instance that cannot use the store, see `Site`."""
+
+    def __call__(self, instance: str, *, silent: bool) -> tuple[str, bool]:
+        """Launch no more where the instance is; return what to do, and whether there are other
+        places. `silent`: the store did not answer.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where the instances of a run come from."""
@@ -86,6 +95,10 @@ class Site:
     region: str | None = None  # the region of AWS; None: the environment's
     # moves the end of instances that are rented from now on, seconds since 1970; None: not rented
     prolong: Callable[[float], None] | None = None
+    # waits for the next news of a launch; None: launches are quick, or tell nothing
+    progress: Callable[[], Awaitable[LaunchProgress]] | None = None
+    without_store: WithoutStore | None = None
+    place: Callable[[str], str] | None = None  # returns an instance's place, as in `Quote.places`
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,14 @@ class GpuUse:
     machine: str  # its name
     report: dict[str, Any] | None = None  # see `agent/gpu_leases.py`; None: it cannot be asked
     why: str = ""  # why it cannot be asked
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """What a run costs besides its instances, which no ledger has."""
+
+    usd: float  # about how much, in USD
+    text: str  # what it is, for people
 
 
 @dataclass(frozen=True)
@@ -138,6 +159,18 @@ class Backend(ABC, Generic[K]):
     def quote(self, machine: Machine) -> Quote:
         """Return what is offered, after asking the cloud."""
         return self.unasked_quote(machine)
+
+    def uncounted(self, instances: int, instance_h: float) -> Uncounted | None:
+        """Return what is not counted of so many instances, in so many hours together; None:
+        everything is.
+        """
+        return None
+
+    def doubts(self, deadline_s: float) -> list[str]:
+        """Return what may end a run early that lasts until its deadline, for people, after asking
+        the cloud. Raises `CloudError`.
+        """
+        return []
 
     def check_quota(self, instances: int, gpus: int) -> None:
         """Check that the cloud allows so many instances of `gpus` GPUs. Raises `CloudError`."""

@@ -36,10 +36,16 @@ class Quote:
     threads: int = 0  # CPU threads for each GPU; 0: unknown
     cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
     usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
+    # USD for an hour of an instance of each type; none: all cost the same
+    prices: Mapping[str, float] = field(default_factory=dict)
+    bid: float | None = None  # USD, the most that is bid for an hour of spot; None: AWS's default
     owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or unknown
     notes: tuple[str, ...] = ()  # what the user should know of it, one sentence each
     # the kinds of machines that trials run on, as in profiles, preferred first
     machine_types: tuple[str, ...] = ()
+    # where its instances may be; if none of this home was ever ready in any of these places, the
+    # first is tried alone. Empty: all are launched at once
+    places: tuple[str, ...] = ()
 
 
 class LineReader(Protocol):
@@ -77,6 +83,26 @@ class Launched:
     instance: str
     gpus: int
     since: float  # when it began to run
+
+
+LaunchStage = Literal["launched", "running", "unreached", "reached", "priced"]
+"""How far a launch is, see `core.events.Awaited`; `priced`: its instance, which may be ready
+already, costs more or less than before.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchProgress:
+    """News of a launch or its instance."""
+
+    launch: str  # its token
+    instance: str  # the instance that it has brought
+    what: LaunchStage
+    where: str = ""  # of `launched`: type and zone, for people
+    why: str = ""  # of `unreached`: why nobody can log in, and what to do, for people
+    # of `launched` and `priced`: USD for an hour of it; None: the most of the quote
+    usd_per_h: float | None = None
+    since: float = 0.0  # of `priced`: from when on, wall clock, seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
         limits,
         now_s=now_s,
         spent_gpu_s=spent_gpu_s,
-        spent_usd=state.ledger.usd(spent_gpu_s),
+        spent_usd=state.ledger.spent_usd(max(now_s, state.now)),
     )
     request = ExtendAsked(at=0.0, request="", problem=problem, outline=outline)
     if why := ask(folder, request):

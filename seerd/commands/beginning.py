@@ -66,6 +66,8 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
         for job in jobs:
             clusters.of(job).check(job)
         quote = clusters.quote(experiment)
+        for line in clusters.of(experiment).doubts(experiment.limits.deadline_s or 0.0):
+            say(line)
     if experiment.cluster.rented:
         import asyncio
 

@@ -28,5 +28,5 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
         others = {} if asked.minimize else plans.others_of(experiment, home, quote, ideal=ideal)
         single = not experiment.is_shared
         configs = first_configs(planned.problem, jobs[0].goal.mode) if single else []
-    shown = plan_json(planned, others, configs)
+    shown = plan_json(planned, others, configs, clusters.uncounted(experiment, planned))
     tell(shown, lambda _: telling.tables.plan_view(shown), json=json)

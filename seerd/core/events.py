@@ -34,6 +34,21 @@ Notice = Literal[
 """Why an instance cannot be used much longer, or what else is to be known about it (Amazon EC2 User
 Guide, Spot Instance interruption notices).
 """
+Awaited = Literal[
+    "launched",  # the cloud has made it; it does not run yet
+    "running",  # it runs, and is billed; its agent cannot have been started yet
+    "unreached",  # it runs, and cannot be logged in to
+    "reached",  # its agent answers: data, setup commands and checks are next
+]
+"""How far an instance is that was asked for and is not ready."""
+SetbackCause = Literal[
+    "ssh",  # it could not be logged in to
+    "store",  # it cannot write to or read from the checkpoint store
+    "setup",  # the spec's setup commands fail there
+    "torch",  # torch cannot use its GPUs
+    "driver",  # its GPUs or their driver are not as expected
+]
+"""What made an instance useless before it was ready, and may make every other one."""
 
 IN_JOURNALS = {"reports": "epoch"}  # name of a field -> its older name in journals
 NO_OUTLINE = Outline((), (), 0.0)  # stands for the outline of a run that is not planned yet
@@ -229,7 +244,28 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
     boot: str = ""  # names this boot of its machine; empty if unknown
 
 
-class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
+class InstanceAwaited(Event, frozen=True, kw_only=True, omit_defaults=True, tag="instance-awaited"):
+    """How far an instance is that is not ready yet. It only holds others back, see
+    `state.Fleet.scouts`.
+    """
+
+    command: str  # id of the `Launch`
+    instance: str  # its id in the cloud
+    what: Awaited  # how far it is
+    where: str = ""  # of `launched`: its type and zone, text for display
+    why: str = ""  # of `unreached`: why nobody can log in, and what to do; text for display
+    usd_per_h: float | None = None  # of `launched`: USD for an hour of it; None: the run's price
+
+
+class InstancePriced(Event, frozen=True, kw_only=True, omit_defaults=True, tag="instance-priced"):
+    """The price of an instance has changed."""
+
+    instance: str  # its id in the cloud
+    usd_per_h: float  # USD for an hour of it
+    since: float  # from when on, in seconds since the run began
+
+
+class LaunchRefused(Event, frozen=True, kw_only=True, omit_defaults=True, tag="launch-refused"):
     """No instance comes of this `Launch` (its outcome)."""
 
     command: str  # id of the `Launch`
@@ -238,6 +274,7 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
     running_since: float | None = None  # since when an instance ran that was never ready, if any
     ended: float | None = None  # when that instance ended; None: only now
     unknown: bool = False  # True: unknown reason; asking again may help once something has changed
+    cause: SetbackCause | None = None  # what made its instance useless; None: another reason
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
@@ -410,7 +447,8 @@ AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed
 AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
     | PolicyAnswered | PolicyFailed
-    | InstanceReady | LaunchRefused | InstanceLost | InstanceTerminated
+    | InstanceAwaited | InstancePriced | InstanceReady | LaunchRefused
+    | InstanceLost | InstanceTerminated
     | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
     | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
     | TrialExited | TrialStalled | TrialWaited

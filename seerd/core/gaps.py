@@ -71,9 +71,15 @@ def add_lost(
         state.fleet.instances[name] = Instance(name, gpus, phase=over, ended_at=until_s)
         if since_s is not None:
             paid = state.facts.gpus(gpus)
-            state.ledger.start(Charge(name, name, paid, since_s, minimum_s=minimum_s))
+            charge = Charge(name, name, paid, since_s, None, minimum_s, _price(state))
+            state.ledger.start(charge)
             state.ledger.end(name, until_s or state.now, state.now)
     _charge_lost(state, *lost)
+
+
+def _price(state: State) -> float | None:
+    """Return the price of what nobody knows more of; None: the run's."""
+    return state.facts.cluster.most_usd_per_gpu_h or None
 
 
 def _charge_lost(state: State, since_s: float, until_s: float) -> None:
@@ -91,5 +97,6 @@ def _charge_lost(state: State, since_s: float, until_s: float) -> None:
     rest_gpu_s = gpus * (until_s - since_s) - state.ledger.between_gpu_s(since_s, until_s)
     if rest_gpu_s > 0:
         what = f"{LOST} {since_s:.0f}"
-        state.ledger.start(Charge(what, "", gpus, until_s - rest_gpu_s / gpus))
+        since_s = until_s - rest_gpu_s / gpus
+        state.ledger.start(Charge(what, "", gpus, since_s, usd_per_gpu_h=_price(state)))
         state.ledger.end(what, until_s, state.now)

@@ -13,6 +13,9 @@ from seerd.core.lifecycle import InstancePhase
 from seerd.core.progress import take_saved
 from seerd.core.state import PRESENT, Instance, State
 
+PROOF_S = 45.0
+"""From the login until an instance has used the checkpoint store or failed to, at most, seconds."""
+
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
     """Keep what an agent reports before its instance is known to be ready."""
@@ -37,17 +40,63 @@ def ready(event: events.InstanceReady, state: State) -> None:
     instance.ready_at = event.at
     instance.seen = fleet.early.pop(instance.id, 0)
     instance.boot = event.boot
+    fleet.any_ready = True
     fleet.instances[event.instance] = instance
     state.agenda.some_ready = True
     state.agenda.roomy[instance.id] = None
     if state.facts.cluster.per_instance:
         state.ledger.void(event.command)
-        _charge(state, instance.id, requested_gpus, event.running_since)
+        _charge(state, instance.id, requested_gpus, event.running_since, instance.usd_per_h)
     fleet.slow.pop(instance.id, None)
     if instance.id in fleet.shared:
         shared(fleet.shared.pop(instance.id), state)
     if instance.id in fleet.noticed:
         leave(state, instance, fleet.noticed.pop(instance.id))
+
+
+def awaited(event: events.InstanceAwaited, state: State) -> None:
+    """Record how far an instance is that is not ready yet; what comes too late changes nothing.
+    Others follow a scout that can be logged in to when it has had the time to prove the store.
+    """
+    instance = state.fleet.instances.get(event.command)
+    if instance is None or instance.phase is not InstancePhase.REQUESTED:
+        return
+    instance.cloud_id, instance.awaited = event.instance, event.what
+    instance.where = event.where or instance.where
+    instance.unreached = event.why if event.what == "unreached" else ""
+    if event.what != "launched" and instance.ran_s is None:
+        instance.ran_s = event.at
+    if event.what == "reached":
+        state.fleet.follow_s = max(state.fleet.follow_s, event.at + PROOF_S)
+    if event.usd_per_h is not None:
+        instance.usd_per_h = event.usd_per_h
+    if instance.id in state.ledger.open:
+        state.ledger.name(instance.id, event.instance)
+        if event.usd_per_h is not None:
+            price = event.usd_per_h / state.facts.gpus(instance.gpus)
+            state.ledger.price(instance.id, price)
+            state.agenda.refit = True  # more may be affordable
+    scout_s = state.facts.cluster.scout_s
+    if scout_s and not state.fleet.any_ready and not state.fleet.scouts(state.now, scout_s):
+        state.agenda.refit = True
+
+
+def priced(event: events.InstancePriced, state: State) -> None:
+    """Record that an instance has another price. Before it is ready the higher one counts."""
+    fleet, book = state.fleet.instances, state.ledger
+    instance = fleet.get(event.instance)
+    if instance is None:
+        unready = (i for i in fleet.values() if i.cloud_id == event.instance)
+        instance = next(unready, None)
+    if instance is None or instance.id not in book.open or instance.usd_per_h == event.usd_per_h:
+        return
+    gpus, state.agenda.refit = state.facts.gpus(instance.gpus), True  # more may be affordable
+    if instance.phase is not InstancePhase.REQUESTED:
+        instance.usd_per_h = event.usd_per_h
+        book.reprice(instance.id, min(event.since, state.now), event.usd_per_h / gpus)
+    elif event.usd_per_h > (instance.usd_per_h or 0.0):
+        instance.usd_per_h = event.usd_per_h
+        book.price(instance.id, event.usd_per_h / gpus)
 
 
 def refused(event: events.LaunchRefused, state: State) -> None:
@@ -205,15 +254,20 @@ def _ended_at(
 
 def launch(command: commands.Launch, state: State) -> None:
     """Add a requested instance. It is charged from now on until its true start is known."""
+    if not state.fleet.live and not state.fleet.any_ready:
+        state.fleet.follow_s = state.now + state.facts.cluster.scout_s
     state.fleet.add(Instance(command.id, command.gpus, launch=command.id))
     if state.facts.cluster.per_instance:
         _charge(state, command.id, command.gpus, state.now)
 
 
-def _charge(state: State, instance: str, slots: int, since_s: float) -> None:
-    gpus = state.facts.gpus(slots)
-    minimum_s = state.facts.cluster.minimum_s
-    state.ledger.start(Charge(instance, instance, gpus, since_s, minimum_s=minimum_s))
+def _charge(
+    state: State, instance: str, slots: int, since_s: float, usd_per_h: float | None = None
+) -> None:
+    gpus, cluster = state.facts.gpus(slots), state.facts.cluster
+    price = cluster.most_usd_per_gpu_h or None if usd_per_h is None else usd_per_h / gpus
+    charge = Charge(instance, instance, gpus, since_s, None, cluster.minimum_s, price)
+    state.ledger.start(charge)
 
 
 def terminate(command: commands.Terminate, state: State) -> None:
@@ -239,3 +293,10 @@ def ask_again(verdict: verdicts.Again, state: State) -> None:
     fleet.refusals, fleet.refused = verdict.refusals, verdict.batch
     fleet.launch_at = math.inf if verdict.at_s is None else verdict.at_s
     fleet.until_change = verdict.changed
+    if verdict.cause is not None:
+        fleet.setback, fleet.setback_from = verdict.cause, number_of(state.next_id)
+
+
+def number_of(command: str) -> int:
+    """Return the number of the event with which a command was decided, from its id."""
+    return int(command.partition(".")[0])

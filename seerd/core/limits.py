@@ -5,9 +5,11 @@ includes the time that giving back takes, so it is kept even if the daemon dies 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from seerd.core import rules
 from seerd.core.commands import Launch
+from seerd.core.ledger import NONE
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Promised, Retired
@@ -79,12 +81,35 @@ def close_at(state: State) -> float:
 
 def exhausted_at(state: State) -> float:
     """Return when all trials must stop to keep the budget."""
-    return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
+    book, wait_s = state.ledger, release_s(state)
+    if book.money is None:
+        return book.exhausted_at(budget_gpu_s(state), wait_s)
+    by_time_s = book.exhausted_at(state.facts.problem.limits.budget_gpu_s, wait_s)
+    return min(by_time_s, book.money.exhausted_at(cost_gpu_s(state), at_most_s(state, wait_s)))
 
 
 def budget_gpu_s(state: State) -> float:
     """Return the tighter of the two budgets, GPU time and money, in GPU-seconds."""
     return state.facts.problem.limits.gpu_s(state.ledger.usd_per_gpu_h)
+
+
+def cost_gpu_s(state: State) -> float:
+    """Return how many GPU-seconds at the run's price the budget of money is."""
+    return replace(state.facts.problem.limits, budget_gpu_s=math.inf).gpu_s(
+        state.ledger.usd_per_gpu_h
+    )
+
+
+def at_most_s(state: State, seconds: float) -> float:
+    """Return in how many seconds at today's prices as much money is spent as in `seconds`, if all
+    prices rise to the most that they may; they may have risen already.
+    """
+    book, cluster = state.ledger, state.facts.cluster
+    if not cluster.most_usd_per_gpu_h or book.money is None or book.money.open_gpus < NONE:
+        return seconds
+    dearest = book.open_gpus * cluster.most_usd_per_gpu_h / book.usd_per_gpu_h
+    more = max(0.0, dearest / book.money.open_gpus - 1.0)
+    return seconds + more * (seconds + cluster.price_lag_s)
 
 
 def quiet_by(state: State) -> float:
@@ -123,7 +148,14 @@ def affordable_launch(state: State, gpus: int) -> bool:
         return True
     by_s = max(state.now + release_s(state), alone_until(state) + terminate_s(state))
     least_s = max(cluster.minimum_s, cluster.boot_s + release_s(state), by_s - state.now)
-    return state.ledger.within(budget_gpu_s(state) - state.facts.gpus(gpus) * least_s, by_s)
+    book, more_gpu_s = state.ledger, state.facts.gpus(gpus) * least_s
+    if book.money is None and not cluster.most_usd_per_gpu_h:
+        return book.within(budget_gpu_s(state) - more_gpu_s, by_s)
+    dearer = (cluster.most_usd_per_gpu_h or book.usd_per_gpu_h) / book.usd_per_gpu_h
+    left_gpu_s = cost_gpu_s(state) - more_gpu_s * dearer
+    at_s = state.now + at_most_s(state, by_s - state.now)
+    by_time = book.within(state.facts.problem.limits.budget_gpu_s - more_gpu_s, by_s)
+    return by_time and (book.money or book).within(left_gpu_s, at_s)
 
 
 def alone_until(state: State) -> float:
@@ -294,6 +326,10 @@ def wake_at(state: State) -> float:
     fleet, launch_at = state.fleet, math.inf
     if state.now < fleet.launch_at and fleet.live < state.aims.needed:
         launch_at = fleet.launch_at
+    scout_s = state.facts.cluster.scout_s
+    scouts = fleet.live and fleet.live < state.aims.needed and fleet.scouts(state.now, scout_s)
+    if scouts and fleet.setback is None and state.now < fleet.follow_s:
+        launch_at = min(launch_at, fleet.follow_s)
     last_at = math.inf if fleet.holding else close_at(state) - shortest_s(state)
     blocks = (job.block.again_s for job in state.jobs.values() if job.block is not None)
     unblocks_at = min((again_s for again_s in blocks if again_s > state.now), default=math.inf)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from seerd.core.commands import Status
 from seerd.core.events import LaunchRefused
+from seerd.core.instances import number_of
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, orphan_timeout_s, time_left
@@ -20,23 +21,27 @@ from seerd.core.verdicts import Again, HoldCause
 def after_refusal(state: State, refusal: LaunchRefused) -> Again:
     """Decide when to launch again after a refusal, which counts once for each batch. After an
     unknown reason launches rest until an instance has come or gone; where none can, they are
-    repeated.
+    repeated. Until an instance is ready, launches end if one that was asked for after such a cause
+    is useless for the same cause.
     """
     fleet, rules = state.fleet, state.rules
-    refusals, number = fleet.refusals, int(refusal.command.partition(".")[0])
+    refusals, number = fleet.refusals, number_of(refusal.command)
     batch = max(fleet.refused, number)
     over = fleet.launch_at == math.inf and not fleet.until_change
-    if not refusal.retry and not refusal.unknown:
+    cause = refusal.cause if state.facts.cluster.per_instance and not fleet.any_ready else None
+    same_again = cause == fleet.setback and number >= fleet.setback_from
+    if (cause and same_again) or (not refusal.retry and not refusal.unknown):
         refusals, over = refusals + rules.max_refusals, True
     elif number > fleet.refused:
         refusals += 1
     if over:
         return Again(refusals=refusals, batch=batch)
+    cause = None if cause == fleet.setback else cause
     if (refusal.unknown or fleet.until_change) and fleet.present:
-        return Again(refusals=refusals, batch=batch, changed=True)
+        return Again(refusals=refusals, batch=batch, changed=True, cause=cause)
     rest_s = state.now + _wait_s(state, refusals)
     at_s = rest_s if fleet.until_change else max(fleet.launch_at, rest_s)
-    return Again(refusals=refusals, batch=batch, at_s=at_s)
+    return Again(refusals=refusals, batch=batch, at_s=at_s, cause=cause)
 
 
 def after_coming(state: State) -> Again | None:
@@ -70,11 +75,18 @@ def launches(state: State) -> int:
     if most_gpus is not None:  # so many may be present at once, and what wanted trials need
         most = max(more, most_gpus // cluster.gpus_per_instance)
         more = min(more, most - state.fleet.leaving)
+    if scouts(state):
+        more = min(more, 1)
     more -= state.fleet.live
     if not cluster.per_instance and cluster.max_instances is not None:
         # These are always the same machines: one that is being left must be free first.
         return min(more, cluster.max_instances - state.fleet.present)
     return more
+
+
+def scouts(state: State) -> bool:
+    """Return whether no more than one instance is asked for, to see whether it is of use."""
+    return state.fleet.scouts(state.now, state.facts.cluster.scout_s)
 
 
 def asked_together(state: State) -> tuple[int, float | None]:
@@ -90,7 +102,8 @@ def asked_together(state: State) -> tuple[int, float | None]:
         name = f"one of {asked}"
         if cluster.per_instance:
             gpus = cluster.gpus(size)
-            ahead.ledger.start(Charge(name, name, gpus, ahead.now, minimum_s=minimum_s))
+            price = cluster.most_usd_per_gpu_h or None
+            ahead.ledger.start(Charge(name, name, gpus, ahead.now, None, minimum_s, price))
     return asked, orphan_timeout_s(ahead) if asked else None
 
 
@@ -106,7 +119,7 @@ def held_back(state: State) -> HoldCause | None:
     if not _in_time(state):
         return "late"
     if launches(state) <= 0:
-        return "most"
+        return "scout" if state.fleet.live and scouts(state) else "most"
     return None if affordable_one(state) else "budget"
 
 

@@ -59,6 +59,8 @@ def _record(event: events.Event, state: State) -> None:
 
 for _handler in (
     events_missing,
+    instances.awaited,
+    instances.priced,
     instances.ready,
     instances.refused,
     instances.lost,
@@ -138,6 +140,9 @@ def _(event: events.TimerFired, state: State) -> None:
         agenda.ask = agenda.ask or "again"
     if -math.inf < state.fleet.launch_at <= state.now:
         agenda.refit, agenda.because = True, "again"
+    fleet, scout_s = state.fleet, state.facts.cluster.scout_s
+    if scout_s and fleet.live and not fleet.any_ready and not fleet.scouts(state.now, scout_s):
+        agenda.refit = True
 
 
 def _answers(state: State, question: str) -> bool:

@@ -14,11 +14,13 @@ from seerd.core import lifecycle, verdicts
 from seerd.core.commands import AnyCommand, SetTimer, Status, StopCause
 from seerd.core.events import (
     AnyRequest,
+    Awaited,
     Checkpoint,
     ExitCause,
     InstanceShared,
     Obstacle,
     RunFacts,
+    SetbackCause,
     TrialStalled,
 )
 from seerd.core.ledger import Ledger
@@ -34,6 +36,7 @@ from seerd.planner.trial_ids import job_of
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)  # asked for, or ready
 PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)  # may still exist
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
+UNPROVEN = ("running", "unreached")  # how far an instance is that is billed and perhaps useless
 
 STATUS: dict[TrialPhase, TrialStatus] = {
     TrialPhase.FINISHED: "finished",
@@ -197,6 +200,12 @@ class Instance:
     until: float | None = None  # when it ends itself, if the run may go on longer
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
+    cloud_id: str = ""  # its id in the cloud, from the cloud's answer on; empty: not known
+    where: str = ""  # its type and zone, text for display; empty: not known
+    usd_per_h: float | None = None  # USD for an hour of it; None: the run's price
+    awaited: Awaited | None = None  # how far it was last; None: the cloud has not answered
+    ran_s: float | None = None  # when it was first reported to run; None: not yet
+    unreached: str = ""  # why nobody could log in, text for display; empty: not reported
 
     @property
     def usable(self) -> int:
@@ -334,12 +343,30 @@ class Fleet:
     launch_at: float = -math.inf  # when to launch again; infinite: never
     until_change: bool = False  # whether launches rest until an instance has come or gone
     held_back: verdicts.HeldBack | None = None  # what is wanted and not launched, if anything
+    any_ready: bool = False  # True: an instance has been ready
+    # until then only one instance is asked for where none has been ready, see `scouts`
+    follow_s: float = -math.inf
+    # what made an instance useless while none had been ready; launches with a number from
+    # `setback_from` on were decided since
+    setback: SetbackCause | None = None
+    setback_from: int = 0
 
     def add(self, instance: Instance) -> None:
         """Add an instance that was just asked for."""
         self.instances[instance.id] = instance
         self.live += 1
         self.present += 1
+
+    def scouts(self, now: float, scout_s: float) -> bool:
+        """Return whether no more than one instance is asked for: none has been ready, and something
+        has made one useless; or with `scout_s`, until `follow_s` and while the one runs and nobody
+        could log in.
+        """
+        if self.any_ready or (self.setback is None and not scout_s):
+            return False
+        if self.setback is not None or not self.live or now < self.follow_s:
+            return True
+        return any(i.awaited in UNPROVEN for i in self.instances.values() if i.phase in LIVE)
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Move an instance and update the counts. Raises `IllegalMoveError` for a wrong move."""

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from seerd.core.commands import Status
-from seerd.core.events import Obstacle
+from seerd.core.events import Obstacle, SetbackCause
 
 FailCause = Literal[
     "crashes",  # its attempts have ended by their own fault too often
@@ -65,6 +65,7 @@ HoldCause = Literal[
     "budget",  # the budget could not pay for it
     "late",  # it would not be ready early enough before the end
     "most",  # no more are allowed at one moment
+    "scout",  # whether instances are of use here is found out with one of them
 ]
 """Why something that is wanted is not asked for."""
 
@@ -172,6 +173,8 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
     batch: int  # number of the newest batch that was refused
     at_s: float | None = None  # when to launch again, in seconds into the run; None: useless
     changed: bool = False  # True: not before an instance has come or gone
+    # what makes every instance useless, as it seems: until one is ready, one is asked for at a time
+    cause: SetbackCause | None = None
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):

@@ -105,12 +105,14 @@ def charges(run: RunHistory) -> Rows:
     for one in state.ledger.charges():
         gpu_s = one.gpu_s(state.now)
         fixed = (one.what, one.instance, one.gpus, one.since_s, one.until_s)
-        rows.append((*fixed, gpu_s, _usd(state, gpu_s)))
+        usd = state.ledger.charged_usd(one, state.now) if state.ledger.usd_per_gpu_h else None
+        rows.append((*fixed, gpu_s, usd))
     return Rows(names, rows)
 
 
 def _usd(state: State, gpu_s: float) -> float | None:
-    return state.ledger.usd(gpu_s) if state.ledger.usd_per_gpu_h else None
+    book = state.ledger
+    return book.part_usd(gpu_s, state.now) if book.usd_per_gpu_h else None
 
 
 FORMULA = tuple("=+-@")

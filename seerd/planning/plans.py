@@ -28,6 +28,7 @@ from seerd.planning.facts import (
 from seerd.planning.parts import InSlots, in_slots
 from seerd.planning.planned import Planned, closing_of, others, plan_for, warnings
 from seerd.planning.profiles import profile_for
+from seerd.shell import places
 from seerd.shell.home import Home
 from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
@@ -241,6 +242,8 @@ def plan_of(
     experiment, profiles = counted.experiment, counted.profiles
     slowest = max(profiles, key=lambda profile: profile.job.start.p50_s)
     cluster = _booting(counted.cluster, slowest)
+    if quote.places and not any(places.is_noted(home.path, place) for place in quote.places):
+        cluster = replace(cluster, scout_s=cluster.boot_s)
     notes = (*quote.notes, *counted.notes)
     if experiment.is_shared:
         problem = shared_problem(experiment, cluster, profiles, notes)

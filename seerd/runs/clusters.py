@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seerd.backends.backend import Backend
+from seerd.backends.backend import Backend, Uncounted
 from seerd.backends.base import Quote
 from seerd.backends.by_name import by_name
 from seerd.core.events import RunFacts
@@ -18,6 +18,9 @@ from seerd.shell.source_copy import CopyTerms, Say, links_out
 from seerd.spec.clusters import CLUSTERS
 from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from seerd.planning.planned import Planned
 
 
 def of(asked: Spec | Experiment) -> Backend[Any]:
@@ -53,6 +56,15 @@ def check_source(spec: Spec, home: Home, say: Say) -> None:
     """Check the links of a spec's source, and report doubts. Raises `UsageError`."""
     terms = CopyTerms(say, elsewhere=of(spec).elsewhere, follow=spec.train.follow)
     links_out(spec.train.source, home.path, terms)
+
+
+def uncounted(experiment: Experiment, planned: Planned) -> Uncounted | None:
+    """Return what a plan costs besides what is counted."""
+    cluster, stages = planned.cluster, planned.outline.stages
+    size = cluster.gpus_per_instance
+    peak = max(instances_for(stage.groups, size) for stage in stages)
+    hours = planned.forecast.gpu_s.p50 / 3600 / cluster.gpus(size)
+    return of(experiment).uncounted(peak, hours)
 
 
 def check_quota(experiment: Experiment, facts: RunFacts) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -17,10 +19,10 @@ from seerd.backends.base import Quote
 from seerd.backends.by_name import by_name
 from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
-from seerd.errors import JournalError
+from seerd.errors import JournalError, ProviderError
 from seerd.registry import BACKENDS
 from seerd.runs import clusters
-from seerd.shell import files
+from seerd.shell import files, places
 from seerd.shell.collecting import Collector
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
@@ -204,7 +206,15 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         inbox=Inbox(folder.requests),
         until=resources.until,
         prolong=resources.prolong,
+        progress=site.progress,
+        without_store=site.without_store,
+        note_ready=None if site.place is None else partial(_note_ready, folder, site.place),
     )
+
+
+def _note_ready(folder: RunFolder, place: Callable[[str], str], instance: str) -> None:
+    with contextlib.suppress(ProviderError, OSError):  # then the next run tries one instance first
+        places.note(folder.path.parent, place(instance))
 
 
 class RunResources:

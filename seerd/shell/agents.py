@@ -53,6 +53,7 @@ class Readiness:
 
     why: str = ""  # why it cannot be used; empty if it can
     retry: bool = False  # whether another instance might do
+    cause: str = ""  # a `core.events.SetbackCause`; empty: another reason
 
 
 class _Preparation:
@@ -371,7 +372,7 @@ class Conversation:
         ):
             outcome = Readiness()
             if isinstance(fact, protocol.Refused):
-                outcome = Readiness(fact.why, fact.unhealthy)
+                outcome = Readiness(fact.why, fact.unhealthy, fact.cause)
             preparing.answer(outcome)
             return
         if isinstance(fact, protocol.Checkpointed) and self.orders.is_ours(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
-from seerd.backends.base import Leftovers, Loss, Span
+from seerd.backends.base import LaunchProgress, Leftovers, Loss, Span
 from seerd.core import commands, events
 from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
@@ -23,12 +23,13 @@ from seerd.core.events import AnyEvent, Checkpoint
 from seerd.core.state import Incumbent
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.trial_ids import job_of
+from seerd.shell.agents import Readiness
 from seerd.shell.core import Core
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import write_card
 from seerd.shell.requests import RequestReader
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.sessions import Sessions
+from seerd.shell.sessions import Sessions, proof_of
 from seerd.units import SLOW_S
 
 T = TypeVar("T")
@@ -70,6 +71,8 @@ class Dispatch:
         await self._environment.provider.open(lambda: self._core.lease()[0])
         await self._environment.store.open()
         self._tasks.create_task(self._keep_finding_losses())
+        if self._environment.progress is not None:
+            self._tasks.create_task(self._keep_reporting(self._environment.progress))
         self._tasks.create_task(self.sessions.keep_granting())
         if self._environment.uploads is not None:
             self._tasks.create_task(self._keep_telling(self._environment.uploads))
@@ -213,15 +216,20 @@ class Dispatch:
         with self.requests.readying():
             preparing = self.sessions.prepare(launched, command.id)
             readiness = await self._remarking(preparing, slow, after_s)
-        if why := readiness.why:  # it is given back
-            until = None
+        if self._environment.proves:
+            self.keep(proof_of(launched.instance), ())
+        if readiness.why:  # it is given back
+            until, (why, retry) = None, self._judged(launched.instance, readiness)
             try:
                 until = (await self._end(launched.instance, command.id)).until
             except ProviderError as error:
                 why = f"{why}; {error}"
-            retry, since = readiness.retry, launched.since
-            self._refuse(command, LaunchError(why, retry=retry, since=since, until=until))
+            cause, since = readiness.cause.partition("-")[0], launched.since
+            refusal = LaunchError(why, retry=retry, since=since, until=until, cause=cause)
+            self._refuse(command, refusal)
             return
+        if self._environment.note_ready is not None:
+            self._environment.note_ready(launched.instance)
         self._emit(
             events.InstanceReady,
             command=command.id,
@@ -230,6 +238,17 @@ class Dispatch:
             running_since=self._clock.past(launched.since),
             boot=self.sessions.boot(launched.instance),
         )
+
+    def _judged(self, instance: str, readiness: Readiness) -> tuple[str, bool]:
+        """Return why an instance cannot be used, and what to do; and whether another one might."""
+        without_store = self._environment.without_store
+        if without_store is None or not readiness.cause.startswith("store"):
+            return readiness.why, readiness.retry
+        try:
+            advice, others = without_store(instance, silent=readiness.cause == "store")
+        except ProviderError:  # it has ended by itself
+            return readiness.why, readiness.retry
+        return f"{readiness.why}{advice}", others
 
     def _refuse(self, command: commands.Launch, error: LaunchError) -> None:
         self._emit(
@@ -240,6 +259,7 @@ class Dispatch:
             running_since=self._clock.past(error.since),
             ended=self._clock.past(error.until),
             unknown=error.unknown,
+            cause=error.cause or None,
         )
 
     async def _terminate(self, command: commands.Terminate) -> None:
@@ -357,6 +377,28 @@ class Dispatch:
             loss = await self._environment.provider.loss()
             await self.sessions.drop(loss.instance, loss.why)
             await self._losses.report(loss)
+
+    async def _keep_reporting(self, progress: Callable[[], Awaitable[LaunchProgress]]) -> None:
+        while True:
+            news = await progress()
+            if news.what == "priced" and news.usd_per_h is not None:
+                since = self._clock.past(news.since)
+                self._emit(
+                    events.InstancePriced,
+                    instance=news.instance,
+                    usd_per_h=news.usd_per_h,
+                    since=since,
+                )
+                continue
+            self._emit(
+                events.InstanceAwaited,
+                command=news.launch,
+                instance=news.instance,
+                what=news.what,
+                where=news.where,
+                why=news.why,
+                usd_per_h=news.usd_per_h,
+            )
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:
         self._core.emit(kind(at=self._clock.now(), **fields))

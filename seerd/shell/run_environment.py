@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from seerd.agent.protocol import Download, Expected, Job
-from seerd.backends.base import Provider
+from seerd.backends.backend import WithoutStore
+from seerd.backends.base import LaunchProgress, Provider
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
@@ -52,7 +53,18 @@ class RunEnvironment:
     until: Callable[[], float] = lambda: math.inf
     # extends the expiry of what is rented and signed from now on to a later deadline (wall clock)
     prolong: Callable[[float], None] = lambda deadline: None
+    # waits for the next news of a launch; None: there are none
+    progress: Callable[[], Awaitable[LaunchProgress]] | None = None
+    # gives up the place of an instance that cannot use the store, see `backends.backend.Site`
+    without_store: WithoutStore | None = None
+    # notes that an instance is ready where it is, for later runs; None: nobody wants to know
+    note_ready: Callable[[str], None] | None = None
     timings: DaemonTimings = TIMINGS
+
+    @property
+    def proves(self) -> bool:
+        """Whether a new instance proves that it can use the store, which it reaches by URLs."""
+        return self.rented and not self.store.address
 
     def metric_of(self, trial: str) -> str:
         """Return the name of the metric that a trial reports."""

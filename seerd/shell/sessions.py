@@ -9,15 +9,16 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from seerd.agent.protocol import Downloads, Expected, Job, Prepare, Welcome
+from seerd.agent.protocol import Downloads, Expected, Job, Prepare, StoreProof, Welcome
 from seerd.backends.base import Launched
 from seerd.core.commands import GrowTrial, StartTrial, StopTrial
-from seerd.errors import ProviderError
+from seerd.errors import ProviderError, StoreError
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.core import Core
 from seerd.shell.losses import Losses
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.translate import InstanceOrders
+from seerd.stores.base import slot_name
 
 
 class Sessions:
@@ -53,7 +54,11 @@ class Sessions:
             torch = any(map(_may_use_torch, jobs or [environment.job]))
             expected = replace(expected, gpus=launched.gpus, torch=torch)
         parts = self._core.state.facts.parts
-        order = Prepare(token, environment.job, expected, jobs, parts)
+        try:
+            proof = await self._proof(launched.instance)
+        except StoreError as error:
+            return Readiness(str(error), retry=True)
+        order = Prepare(token, environment.job, expected, jobs, parts, proof)
         try:
             if environment.sources is not None:
                 why = await self._sent(launched.instance, environment.sources.send)
@@ -63,6 +68,18 @@ class Sessions:
         except asyncio.CancelledError:
             await self.drop(launched.instance, "it is given back")
             raise
+
+    async def _proof(self, instance: str) -> StoreProof | None:
+        """Return URLs with which a rented instance shows that it can use the store. Raises
+        `StoreError`.
+        """
+        if not self._environment.proves:
+            return None
+        name = slot_name(0, 1)
+        grant = await self._environment.store.presign(proof_of(instance), 0, 1, [name])
+        if grant is None or not (grant.puts and grant.gets):
+            return None
+        return StoreProof(grant.puts[0].data_url, grant.gets[0].data_url)
 
     async def prepare_for(self, job: Job, instances: Collection[str], token: str) -> str:
         """Make these instances ready for one more job; return what went wrong, or nothing, also for
@@ -175,6 +192,11 @@ class Sessions:
         """Return the conversations that are not over; the others' instances are being given up."""
         self._conversations = {i: c for i, c in self._conversations.items() if not c.over}
         return self._conversations
+
+
+def proof_of(instance: str) -> str:
+    """Return the name under which an instance puts a byte into the store, instead of a trial's."""
+    return f".proof-{instance}"
 
 
 def _may_use_torch(job: Job) -> bool:

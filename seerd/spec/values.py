@@ -134,6 +134,13 @@ number = real(math.isfinite, "a finite number is needed")
 weight = real(lambda value: 0.001 <= value <= 1000, "a number from 0.001 to 1000 is needed")
 
 
+def yes_or_no(value: Any) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false is needed")
+    return value
+
+
 def one_of(*allowed: str) -> Read:
     """Take one of these words."""
 

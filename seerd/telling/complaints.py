@@ -6,11 +6,13 @@ There is a hint only for words that leave no doubt: a wrong one costs more than 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from seerd.core.last_words import error_line
-from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import Complaint, Note, State
+from seerd.core.lifecycle import InstancePhase, TrialPhase
+from seerd.core.state import Complaint, Instance, Note, State
 from seerd.planner.gpu_parts import MOST_PARTS
 from seerd.planner.policies import NEED_CURVES
 
@@ -202,6 +204,23 @@ def complaints_of(state: State) -> dict[str, str]:
     return {what: complaint_text(state, one) for what, one in state.signs.complaints.items()}
 
 
+def unreached_text(instances: Sequence[Instance]) -> str:
+    """Write that nobody can log in to these instances, with each cause once."""
+    causes = dict.fromkeys(instance.unreached for instance in instances if instance.unreached)
+    those = ", ".join(instance.cloud_id for instance in instances[:MOST_UNREACHED])
+    more = len(instances) - MOST_UNREACHED
+    those += f" and {more} more" if more > 0 else ""
+    return f"nobody can log in to {those}: {'; '.join(causes)}"
+
+
+def awaited_notes(state: State) -> list[str]:
+    """Return the note that instances run and cannot be logged in to, if there are any."""
+    waiting = (i for i in state.fleet.instances.values() if i.phase is InstancePhase.REQUESTED)
+    unreached = [instance for instance in waiting if instance.unreached]
+    return [unreached_text(unreached)] if unreached else []
+
+
+MOST_UNREACHED = 3  # how many instances are named that cannot be logged in to
 IDLE = "the GPUs computed for {share:.0%} of the time: `cluster.parts = {parts}` may train more"
 KNOWN_GPU_S = 30.0  # least GPU-seconds of which the utilisation must be known, to say so
 MOST_BUSY, WELL_IDLE = 0.75, 0.6  # GPUs that compute more are busy; those below have room for four
@@ -213,14 +232,25 @@ LEAST_TRAININGS = 3  # with one report each, before that is said
 
 
 def notes_of(state: State) -> list[str]:
-    """Return what is worth knowing of a run, oldest first."""
-    texts = [*lacking_curves(state), *idle_gpus(state)]
+    """Return what is worth knowing of a run, oldest first; launches refused for one reason have one
+    note.
+    """
+    refused = Counter(note.facts for note in state.result.notes if _is_refusal(note))
+    texts = [*awaited_notes(state), *lacking_curves(state), *idle_gpus(state)]
     for note in state.result.notes:
-        if isinstance(note, Note):
+        if _is_refusal(note):
+            if times := refused.pop(note.facts, 0):
+                text = NOTES[note.what].format(*note.facts)
+                texts.append(text + (f" ({times} times)" if times > 1 else ""))
+        elif isinstance(note, Note):
             texts.append(NOTES[note.what].format(*note.facts))
         else:
             texts.append(note if isinstance(note, str) else complaint_text(state, note))
     return texts
+
+
+def _is_refusal(note: object) -> TypeGuard[Note]:
+    return isinstance(note, Note) and note.what == "no-instance"
 
 
 def idle_gpus(state: State) -> list[str]:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seerd.core.failures import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
-from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.metrics import incumbent, saves_no_model, value_of
 from seerd.core.provisioning import refused
-from seerd.core.state import GOES_ON, State, Trial
-from seerd.telling.complaints import complaints_of, hint
+from seerd.core.state import GOES_ON, Instance, State, Trial
+from seerd.telling.complaints import complaints_of, hint, unreached_text
 from seerd.telling.outcomes import fate, without_gpu
 
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
@@ -30,6 +30,8 @@ class Diagnosis:
 
 def diagnose(state: State) -> Diagnosis:
     """Return why a run without a model has none."""
+    if state.phase is RunPhase.OVER and (those := unreached(state)):
+        return Diagnosis("unreached", f"there is no model: {never_reached_text(those)}")
     if (why := refused(state)) is not None:
         why = f"nothing was trained, since no instance could be had: {why}"
         return Diagnosis("no-instance", why)
@@ -54,6 +56,25 @@ def diagnose(state: State) -> Diagnosis:
     of_reports = _of_reports if state.signs.reported else _of_silence
     cause, text = _of_crashes(state, trials) or of_reports(state, trials)
     return Diagnosis(cause, f"there is no model: {text}")
+
+
+def unreached(state: State) -> list[Instance]:
+    """Return the instances to which nobody could log in, if no other was ever used."""
+    if state.fleet.any_ready:
+        return []
+    tried = (i for i in state.fleet.instances.values() if i.ran_s is not None)
+    return [i for i in tried if i.awaited != "reached" and i.phase is not InstancePhase.REFUSED]
+
+
+def never_reached_text(instances: Sequence[Instance]) -> str:
+    """Write that nobody could log in to these instances, and what to do."""
+    if any(instance.unreached for instance in instances):
+        return f"no trial was started: {unreached_text(instances)}"
+    return (
+        f"no trial was started: {instances[0].cloud_id} ran, and nobody could log in before the "
+        "run had to end; `seerd canary SPEC` measures how long an instance boots, and `seerd "
+        "doctor SPEC` shows whether its security group lets this machine in"
+    )
 
 
 def unsaved(state: State) -> str:

@@ -199,7 +199,7 @@ def jobs_table(state: State, jobs: Sequence[ShownJob]) -> list[list[str]]:
     paid, whole = bool(state.ledger.usd_per_gpu_h), sum(bill.of_jobs.values()) + bill.shared
 
     def billed(gpu_s: float) -> list[str]:
-        usd = [f"{state.ledger.usd(gpu_s):.2f}"] if paid else []
+        usd = [f"{state.ledger.part_usd(gpu_s, state.now):.2f}"] if paid else []
         return [f"{gpu_s / 60:.2f}", *usd, f"{gpu_s / (whole or 1.0):.0%}"]
 
     heads = ["job", *["owner"] * owned, ">weight", "policy", ">trials", ">GPU-min"]

@@ -129,6 +129,10 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             launches = state.fleet.instances.items()
             alike = [id_ for id_, one in launches if id_.startswith(request) and one.why == why]
             return None if command in alike[1:] else sentence(explanation, "")
+        case "awaited" if explanation.what != "reached":
+            return sentence(explanation, "") if _is_first(explanation, state) else None
+        case "held-back" if explanation.why == "scout":
+            return sentence(explanation, "")
         case "came":
             ready = (i.id for i in state.fleet.instances.values() if i.ready_at is not None)
             is_first = next(ready) == explanation.instance
@@ -141,6 +145,13 @@ def _grown(verdict: Grown, state: State) -> str:
     gpus, before = (state.facts.gpus(slots) for slots in (len(verdict.gpus), verdict.had))
     instead = f" instead of {gpus_number(before)}" if before else ""
     return f"{verdict.trial} trains on with {gpus_text(gpus)}{instead}"
+
+
+def _is_first(explanation: Explanation, state: State) -> bool:
+    """Return whether no other instance that is awaited cannot be reached for the same cause."""
+    waiting = (i for i in state.fleet.instances.values() if i.phase is InstancePhase.REQUESTED)
+    alike = [i.id for i in waiting if explanation.detail and i.unreached == explanation.detail]
+    return not alike or alike == [explanation.asked]
 
 
 def _configured(state: State) -> str | None:

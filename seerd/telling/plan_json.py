@@ -14,6 +14,7 @@ from seerd.planner.space import Config
 from seerd.planner.stages import instances_for
 
 if TYPE_CHECKING:
+    from seerd.backends.backend import Uncounted
     from seerd.planner.forecast import Forecast
     from seerd.planning.planned import Planned
 
@@ -24,6 +25,7 @@ def plan_json(
     planned: Planned,
     others: Mapping[str, Planned | Impossible],
     configs: Sequence[Config] = (),
+    uncounted: Uncounted | None = None,
 ) -> Json:
     """Make the object of `plan --json`; its `forecast` is what will be billed."""
     problem, outline, cluster = planned.problem, planned.outline, planned.cluster
@@ -49,6 +51,7 @@ def plan_json(
         "usd": ideal_gpu_s / 3600 * cluster.usd_per_gpu_h,
         "ideal_s": outline.stages[-1].end_s - outline.stages[0].start_s,
         "forecast": _forecast(planned.forecast),
+        "uncounted": uncounted and {"usd": round(uncounted.usd, 4), "text": uncounted.text},
         "adjusted": list(outline.adjusted),
         "warnings": list(planned.warnings),
         "configs": [plain(config) for config in configs],

@@ -78,7 +78,7 @@ def result(state: State, status: str) -> Json:
         "deadline_s": limits.deadline_s,
         "gpu_min": round(spent / 60, 4),
         "budget_gpu_min": limits.budget_gpu_s / 60,
-        "usd": round(state.ledger.usd(spent), 4),
+        "usd": round(state.ledger.spent_usd(state.now), 4),
         "trials": len(state.trials),
         "instances": len(state.fleet.instances),
         "stages": len(state.outline.stages),
@@ -132,7 +132,7 @@ def shared(state: State, now_s: float) -> Json:
 
 
 def _billed(state: State, gpu_s: float) -> Json:
-    usd = round(state.ledger.usd(gpu_s), 4)
+    usd = round(state.ledger.part_usd(gpu_s, state.now), 4)
     return {"gpu_min": round(gpu_s / 60, 4), "usd": usd}
 
 
@@ -230,6 +230,9 @@ def details(state: State, status: str) -> Json:
         "all_instances": [
             {
                 "instance": i.id,
+                "cloud_id": i.cloud_id,
+                "awaited": None if i.ready_at is not None else i.awaited,
+                "unreached": i.unreached,
                 "gpus": state.facts.gpus(i.gpus),
                 "usable_gpus": state.facts.gpus(i.usable),
                 "phase": str(i.phase),
@@ -291,7 +294,7 @@ def ledger(state: State, now_s: float) -> Json:
         "spent_gpu_min": round(spent / 60, 4),
         "committed_gpu_min": round(committed / 60, 4),
         "budget_gpu_min": limits.budget_gpu_s / 60,
-        "spent_usd": round(book.usd(spent), 4),
+        "spent_usd": round(book.spent_usd(now_s), 4),
         "cost_usd": limits.cost_usd,
         "release_s": wait_s,
         "grace_s": grace_s(state),
@@ -302,7 +305,8 @@ def ledger(state: State, now_s: float) -> Json:
                 "gpus": charge.gpus,
                 "since_s": round(charge.since_s, 3),
                 "until_s": None if charge.until_s is None else round(charge.until_s, 3),
-                **_billed(state, charge.gpu_s(now_s)),
+                "gpu_min": round(charge.gpu_s(now_s) / 60, 4),
+                "usd": round(book.charged_usd(charge, now_s), 4),
             }
             for charge in book.charges()
         ],

@@ -25,8 +25,15 @@ from seerd.core.results import result_of
 from seerd.core.state import State, Trial
 from seerd.planner.gpu_parts import gpus_number
 from seerd.planner.trial_ids import job_of
-from seerd.telling.complaints import idle_gpus, lacking_curves
-from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of, unsaved
+from seerd.telling.complaints import awaited_notes, idle_gpus, lacking_curves
+from seerd.telling.diagnosis import (
+    complaints,
+    diagnose,
+    failure_groups,
+    hint_of,
+    unreached,
+    unsaved,
+)
 from seerd.telling.explanation.sentences import ending, used
 from seerd.telling.front import front_of, modes_of, size_text
 from seerd.telling.harmless import config_text, harmless, printable
@@ -80,7 +87,8 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
         failures.append(f"and {sum(map(len, groups[MOST_FAILURES:]))} more failed")
     parts += [Text(), *map(Text, failures)] if failures else []
     slow = (trial.note for trial in state.trials.values() if trial.note)
-    if notes := [*complaints(state), *lacking_curves(state), *idle_gpus(state), *slow][:MOST_NOTES]:
+    first = [*awaited_notes(state), *complaints(state)]
+    if notes := [*first, *lacking_curves(state), *idle_gpus(state), *slow][:MOST_NOTES]:
         parts += [Text(), *(Text(f"note: {note}") for note in notes)]
     parts.append(Text())
     parts += map(Text, _models(state, jobs))
@@ -210,7 +218,7 @@ def _next(state: State, *, alive: bool) -> str:
     time_left = state.now < state.facts.problem.limits.deadline_s
     if not over or (state.end.status == "interrupted" and time_left):
         return f"go on with: seerd resume {run}"
-    if refused(state) is not None:
+    if refused(state) is not None or unreached(state):
         return "what could be wrong: seerd doctor SPEC"
     if without_gpu(state):
         return "see who has the GPUs: seerd machines"

@@ -167,6 +167,8 @@ def plan_view(plan: Json) -> RenderableType:
         rows.append([str(number), *times, groups, gpus, f"{stage['gpu_min']:.2f}"])
     heads = [">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"]
     parts += [Text(), table_of(heads, rows), Text(), _bill(plan)]
+    if more := plan["uncounted"]:
+        parts.append(Text(f"not counted: about ${more['usd']:.2f} more: {more['text']}"))
     if configs := plan["configs"]:  # where a parameter is inactive there is a dash
         names = list(dict.fromkeys(name for config in configs for name in config))
         rows = [

@@ -12,10 +12,13 @@ from pathlib import Path
 
 from seerd.backends.base import Connection
 from seerd.backends.ec2.provider import Ec2Settings
+from seerd.backends.ssh.connecting import OnFailure, UnreachableError
 from seerd.backends.ssh.remote import RemoteMachine
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
 from tests.aws.front import REGION, Front
+
+TRY_S = 4.0
 
 
 @dataclass(slots=True)
@@ -27,12 +30,19 @@ class Door:
     trouble: Callable[[RemoteMachine], str] = lambda machine: ""
     waited: list[RemoteMachine] = field(default_factory=list)
     patience_s: list[float] = field(default_factory=list)
+    # attempts to log in that fail first, one every `TRY_S` seconds
+    refusals: list[UnreachableError] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     gate: asyncio.Event | None = None
     lease_s: Callable[[], float] = unlimited
 
-    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
+    async def ready(
+        self, machine: RemoteMachine, patience_s: float, *, on_failure: OnFailure
+    ) -> None:
         self.waited.append(machine)
+        for refusal in self.refusals:
+            on_failure(refusal)
+            await asyncio.sleep(TRY_S)
         self.patience_s.append(patience_s)
         if self.gate is not None:
             async with asyncio.timeout(patience_s):

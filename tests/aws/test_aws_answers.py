@@ -22,7 +22,8 @@ from seerd.aws import (
     quotas,
     types,
 )
-from seerd.aws.cloud import Cloud, Lifetime
+from seerd.aws.cloud import Cloud
+from seerd.aws.credentials import Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import MadeImage
 from seerd.aws.instances import EndedInstance, SeenInstance, Volume
@@ -131,7 +132,7 @@ def test_credentials_of_the_environment_say_no_end(monkeypatch: pytest.MonkeyPat
     assert (none.value.kind, none.value.code) == (ErrorKind.CREDENTIALS, "NoRegion")
     assert Cloud("eu-north-1").region == "eu-north-1"
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
-    assert played(Cloud().lifetime())[0] == Lifetime("env", ends_at=None)
+    assert played(Cloud().lifetime())[0] == Lifetime("env", ends_at=None, temporary=True)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     error, _ = played(raised(Cloud().lifetime()))

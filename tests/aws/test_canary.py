@@ -644,7 +644,8 @@ def spec_of(**changed: Any) -> Spec:
     """The example's spec, with these keys of `[cluster]`."""
     spec = load_spec(ROOT / "examples" / "aws" / "spec.toml", [])
     assert isinstance(spec.cluster, Ec2Keys)
-    cluster = replace(spec.cluster, region="us-east-1", **changed)
+    own = {"region": "us-east-1", "store": "s3://mine/seerd", "security_groups": ("sg-1",)}
+    cluster = replace(spec.cluster, **(own | changed))
     return replace(spec, cluster=cluster)
 
 

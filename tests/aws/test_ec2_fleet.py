@@ -387,22 +387,35 @@ def test_one_span_of_several_lasts_from_the_first_start_to_the_last_end() -> Non
 
 
 @pytest.mark.parametrize(
-    ("kinds", "others", "retry", "advice"),
+    ("kinds", "others", "retry", "goes_on"),
     [
-        ([ErrorKind.CAPACITY], False, True, "More types"),
-        ([ErrorKind.CAPACITY, ErrorKind.QUOTA], True, True, "More types"),
-        ([ErrorKind.QUOTA], True, True, "goes on with the instances"),
-        ([ErrorKind.QUOTA], False, False, ""),
-        ([ErrorKind.ELSEWHERE], True, False, ""),
+        ([ErrorKind.CAPACITY], False, True, False),
+        ([ErrorKind.CAPACITY, ErrorKind.QUOTA], True, True, False),
+        ([ErrorKind.QUOTA], True, True, True),
+        ([ErrorKind.QUOTA], False, False, False),
+        ([ErrorKind.ELSEWHERE], True, False, False),
     ],
 )
 def test_a_launch_that_no_place_gives_says_whether_asking_again_may_help(
-    kinds: list[ErrorKind], others: bool, retry: bool, advice: str
+    kinds: list[ErrorKind], others: bool, retry: bool, goes_on: bool
 ) -> None:
-    refusals = [(PLACES[0], AwsError(f"none ({kind.value})", kind, "Code")) for kind in kinds]
+    refusals = [(PLACES[0], AwsError(f"none ({kind.value})", kind, kind.value)) for kind in kinds]
     error = exhausted(refusals, others=others)
-    first, *lines = str(error).split("\n")
-    assert (first, error.retry) == ("no instance could be had:", retry)
-    assert lines[: len(kinds)] == [f"  {PLACES[0]}: none ({kind.value})" for kind in kinds]
-    assert advice in "".join(lines[len(kinds) :])
-    assert len(lines) == len(kinds) + bool(advice)
+    assert error.retry == retry
+    lines = str(error).removeprefix("no instance could be had: ").split("\n  ")
+    advice = "\nThe run goes on with the instances that it has." if goes_on else ""
+    assert lines == [f"{PLACES[0]}: none ({kind.value}){advice}" for kind in kinds]
+
+
+def test_places_that_refuse_for_one_cause_are_one_line() -> None:
+    dry = [AwsError(f"none here ({n})", ErrorKind.CAPACITY, "Insufficient") for n in range(5)]
+    zones = ["us-east-1a", "us-east-1b"]
+    places = [Candidate("g5.xlarge", f"s-{zone}", zone) for zone in zones]
+    places += [Candidate("g5.xlarge", "another subnet", zones[0])]
+    places += [Candidate("p5.48xlarge", "s-a", zones[0])]
+    quota = Candidate("p5.48xlarge", "s-b", zones[1]), AwsError("used up", ErrorKind.QUOTA, "Vcpu")
+    text = str(exhausted([*zip(places, dry, strict=False), quota], others=False))
+    assert text == (
+        "no instance could be had: g5.xlarge in us-east-1a, us-east-1b; p5.48xlarge in us-east-1a: "
+        "none here (0)\n  p5.48xlarge in us-east-1b: used up"
+    )

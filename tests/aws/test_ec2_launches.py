@@ -18,7 +18,7 @@ from seerd.aws import cloud as clouds
 from seerd.backends.base import Launched, Leftovers, Span
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
-from seerd.errors import LaunchError, ProviderError
+from seerd.errors import CloudError, LaunchError, ProviderError
 from tests.aws.kit import Door
 from tests.aws.scripted import Script, cloud_of, played, raised
 from tests.aws.test_ec2_fleet import BUSY, EXPIRED, ending, now, row, times, told
@@ -151,15 +151,54 @@ def test_each_place_is_asked_until_one_has_an_instance(tmp_path: Path) -> None:
     async def nowhere(provider: Ec2Provider, script: Script, door: Door) -> None:
         error = await failed(provider.launch(TOKEN))
         assert (error.retry, error.unknown, error.since, error.until) == (True, False, None, None)
-        first, *lines = str(error).split("\n")
-        assert first == "no instance could be had:"
-        assert [line.split(":")[0] for line in lines[:2]] == [
-            "  p3.2xlarge in us-east-1a",
-            "  p3.2xlarge in us-east-1b",
-        ]
+        places = "p3.2xlarge in us-east-1a, us-east-1b"
+        assert str(error).startswith(f"no instance could be had: {places}: RunInstances: AWS has")
+        assert "\n" not in str(error)
         assert "terminate_instances" not in script.operations
 
     play(tmp_path / "other", nowhere, run_instances=none)
+
+
+def offerings(*zones: str) -> dict[str, Any]:
+    """What EC2 says of where it offers p3.2xlarge."""
+    return {
+        "InstanceTypeOfferings": [
+            {"InstanceType": "p3.2xlarge", "Location": f"us-east-1{zone}"} for zone in zones
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked"),
+    [
+        (offerings("b", "c"), ["s-b"]),
+        (offerings("a", "b"), ["s-a", "s-b"]),
+        (offerings(), ["s-a", "s-b"]),
+        (refusal("UnauthorizedOperation", 403), ["s-a", "s-b"]),
+    ],
+    ids=["one zone", "both", "a type that EC2 lists no longer", "not permitted to ask"],
+)
+def test_a_zone_that_does_not_offer_the_type_is_not_asked(
+    tmp_path: Path, offered: Any, asked: list[str]
+) -> None:
+    async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
+        await failed(provider.launch(TOKEN))
+        requests = [request for of, request in script.calls if of == "run_instances"]
+        assert [one["NetworkInterfaces"][0]["SubnetId"] for one in requests] == asked
+
+    none = refusal("InsufficientInstanceCapacity", 500)
+    play(tmp_path, scenario, describe_instance_type_offerings=offered, run_instances=none)
+
+
+def test_a_type_that_no_zone_of_the_subnets_offers_is_an_error_before_any_launch(
+    tmp_path: Path,
+) -> None:
+    async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
+        raise AssertionError("it was opened")
+
+    with pytest.raises(CloudError) as refused:
+        play(tmp_path, scenario, describe_instance_type_offerings=offerings("c", "d"))
+    assert "p3.2xlarge is offered in us-east-1c, us-east-1d, and no subnet" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_where_there_is_no_capacity_the_next_zone_is_asked_and_then_the_next_typ
         ("InvalidSubnetID.NotFound", False, "cluster.subnets"),
         ("UnauthorizedOperation", False, "seerd doctor"),
         ("InvalidParameterValue", False, "InvalidParameterValue"),
-        ("ExpiredToken", False, "log in again"),
+        ("ExpiredToken", True, "log in again"),
         ("VcpuLimitExceeded", False, "vCPU quota"),
         ("Unsupported", False, "not offered there"),
     ],

@@ -1,5 +1,5 @@
 """What AWS has really said to people, and what seerd makes of it: each with the public page that
-shows it.
+shows it (a path of github.com, or a whole address).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from botocore import exceptions as boto
 
 from seerd.aws.errors import AwsError, ErrorKind, explained
 
-GITHUB = "https://github.com/"
 MARKETPLACE = "In order to use this AWS Marketplace product you need to accept terms and subscribe."
 ARCHITECTURES = (
     "Specify an instance type and an AMI that have matching architectures, and try again."
 )
+OVERVIEW = "docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"
 ADJUST = "Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit."
 
 
@@ -32,6 +32,7 @@ class Said(NamedTuple):
 
 CAPACITY, ELSEWHERE, QUOTA = ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA
 CREDENTIALS, DENIED, REFUSED = ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED
+FORBIDDEN = ErrorKind.FORBIDDEN
 THROTTLED, UNCLEAR, SPENT = ErrorKind.THROTTLED, ErrorKind.UNCLEAR, ErrorKind.SPENT
 
 REAL = [
@@ -195,7 +196,7 @@ REAL = [
         "(20220127T015928Z - 15 min.)",
         "aws/aws-cli/issues/6676",
         CREDENTIALS,
-        "or this machine's clock is",
+        "this machine's clock is slow",
     ),
     Said(
         "RequestExpired",
@@ -249,6 +250,87 @@ REAL = [
         "buildkite/docs/pull/2344",
         DENIED,
         "on that key",
+    ),
+    Said(
+        "InsufficientVolumeCapacity",
+        503,
+        "There is not enough capacity to fulfill your EBS volume provision request.",
+        OVERVIEW,
+        CAPACITY,
+        "more `cluster.subnets` may have some",
+    ),
+    Said(
+        "InsufficientAddressCapacity",
+        503,
+        "Not enough available addresses to satisfy your minimum request.",
+        OVERVIEW,
+        CAPACITY,
+        'address = "private"',
+    ),
+    Said(
+        "UnauthorizedOperation",
+        403,
+        "You are not authorized to perform this operation. User: "
+        "arn:aws:sts::123456789:assumed-role/karpeter-controller-role/1731429849551905269 is not "
+        "authorized to perform: ec2:RunInstances on resource: "
+        "arn:aws:ec2:us-east-2:123456789:instance/* with an explicit deny in a service control "
+        "policy. Encoded authorization failure message: g4oZPBqZ4Bni8dE5dGjxYTnOZKqrv7rqm",
+        "aws/karpenter-provider-aws/issues/7370",
+        FORBIDDEN,
+        "give them in `cluster.tags`; otherwise ask the administrators of the organization",
+    ),
+    Said(
+        "UnauthorizedOperation",
+        403,
+        "You are not authorized to perform this operation. User: arn:aws:iam::1:user/me is not "
+        "authorized to perform: ec2:CreateRole on resource: * because no permissions boundary "
+        "allows the ec2:CreateRole action.",
+        "nebari-dev/nebari/issues/2152",
+        FORBIDDEN,
+        "have the boundary permit what AWS names here",
+    ),
+    Said(
+        "AccessDenied",
+        403,
+        "User: arn:aws:iam::1:user/me is not authorized to perform: s3:ListBucket on resource: "
+        '"arn:aws:s3:::bucket" with an explicit deny in a resource-based policy',
+        "noobaa/noobaa-core/issues/10060",
+        FORBIDDEN,
+        "aws s3api get-bucket-policy",
+    ),
+    Said(
+        "AccessDenied",
+        403,
+        "User: arn:aws:sts::681735686245:assumed-role/webserver-ecs/d00ae663a22d443396b75ce7c61e8 "
+        'is not authorized to perform: s3:GetObject on resource: "arn:aws:s3:::attachments/wzwhr" '
+        "because no VPC endpoint policy allows the s3:GetObject action",
+        "exercism/website/issues/7983",
+        FORBIDDEN,
+        "aws ec2 modify-vpc-endpoint --policy-document",
+    ),
+    Said(
+        "RequestTimeTooSkewed",
+        403,
+        "The difference between the request time and the current time is too large.",
+        "aws/aws-sdk-php/issues/612",
+        CREDENTIALS,
+        "sudo timedatectl set-ntp true",
+    ),
+    Said(
+        "KMS.DisabledException",
+        400,
+        "arn:aws:kms:us-east-1:000000000000:key/1234 is disabled.",
+        "localstack/localstack/issues/8422",
+        REFUSED,
+        "enable it (aws kms enable-key)",
+    ),
+    Said(
+        "KMS.KMSInvalidStateException",
+        400,
+        "arn:aws:kms:us-east-1:000000000000:key/1234 is pending deletion.",
+        "localstack/localstack/pull/8423",
+        REFUSED,
+        "aws s3api put-bucket-encryption",
     ),
     Said(
         "OperationNotPermitted",
@@ -461,7 +543,7 @@ def made_of(said: Said) -> AwsError:
     return explained(boto.ClientError(response, "RunInstances"), "RunInstances")
 
 
-@pytest.mark.parametrize("said", REAL, ids=lambda said: f"{said.code}, {GITHUB}{said.seen}")
+@pytest.mark.parametrize("said", REAL, ids=lambda said: f"{said.code}, {said.seen}")
 def test_what_aws_has_said_is_understood_and_the_person_told_what_to_do(said: Said) -> None:
     error = made_of(said)
     assert error.kind is said.kind
@@ -470,6 +552,31 @@ def test_what_aws_has_said_is_understood_and_the_person_told_what_to_do(said: Sa
     head = said.message.partition(" Encoded")[0]
     assert head in str(error)
     assert "Kqrv7rqm" not in str(error)
+    if said.kind is FORBIDDEN:
+        assert "doctor" not in str(error), "no policy that it prints would help"
+
+
+TO_LAUNCH = "You are not authorized to perform: ec2:RunInstances on resource: arn:aws:ec2:x "
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "todo"),
+    [
+        ("because no identity-based policy allows the x action", DENIED, "`seerd doctor` prints"),
+        ("because no session policy allows the x action", DENIED, "make them with one that does"),
+        ("with an explicit deny in an identity-based policy", FORBIDDEN, "remove that denial"),
+        ("because no service control policy allows the x action", FORBIDDEN, "organization"),
+        ("with an explicit deny in a resource control policy", FORBIDDEN, "organization"),
+        ("with an explicit deny", FORBIDDEN, "remove that denial"),
+        ("with an explicit deny in a policy of next year", FORBIDDEN, "remove that denial"),
+    ],
+)
+def test_what_helps_goes_by_the_policy_that_aws_names(
+    cause: str, kind: ErrorKind, todo: str
+) -> None:
+    error = made_of(Said("UnauthorizedOperation", 403, TO_LAUNCH + cause, "", kind, todo))
+    assert error.kind is kind
+    assert todo in str(error).partition(" (UnauthorizedOperation")[0]
 
 
 def test_each_was_seen_somewhere_of_its_own() -> None:

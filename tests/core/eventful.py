@@ -54,6 +54,11 @@ METRICS = (None, 0.1, 0.25, 0.5, 0.5, 0.75, 0.8125)
 MOST_TRIALS = 9
 MOODS = 1000
 """Runs with this seed or a larger one have moods."""
+SCOUTED = 2000
+"""Runs with this seed or a larger one are told how far instances are and why they were useless, and
+may begin with one of them.
+"""
+CAUSES = ("ssh", "ssh", "store", "setup", "torch", "driver")
 END_S = 30.0
 """People end runs later than this, mostly."""
 
@@ -95,7 +100,11 @@ class Eventful:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"eventful {self.seed}")
-        self.state = begun(facts_of(self.seed))
+        facts = facts_of(self.seed)
+        if self.seed >= SCOUTED and facts.cluster.per_instance:
+            scouted = replace(facts.cluster, scout_s=self.rng.choice([0.0, 3.0, 9.0]))
+            facts = msgspec.structs.replace(facts, cluster=scouted)
+        self.state = begun(facts)
         self.mood = self.seed % 5 if self.seed >= MOODS else CALM
 
     def play(self, events: int) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]:
@@ -259,6 +268,11 @@ class Eventful:
                 return None
 
     def _of_launch(self, command: Launch) -> AnyEvent:
+        if self.seed >= SCOUTED and self.rng.random() < 0.5:
+            what: Any = self.rng.choice(["launched", "running", "unreached", "reached"])
+            why = self.rng.choice(["timed out", "refused"]) if what == "unreached" else ""
+            more = {"command": command.id, "what": what, "why": why}
+            return told.InstanceAwaited(at=self.at, instance=f"c{command.id}", **more)
         fate = self.rng.random()
         if fate < (0.75 if self.mood == REFUSED else 0.3):
             ran = self.rng.choice([None, None, self.at - 1.0])
@@ -270,6 +284,7 @@ class Eventful:
                 unknown=self.rng.random() < 0.2,
                 running_since=ran,
                 ended=None if ran is None else self.rng.choice([None, self.at - 0.5]),
+                cause=self.rng.choice([None, *CAUSES]) if self.seed >= SCOUTED else None,
             )
         self.instances += 1
         since = max(0.0, self.at - self.rng.choice([0.0, 1.0, 4.0]))

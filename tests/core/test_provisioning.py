@@ -77,7 +77,8 @@ class Cloud:
         assert violations(self.state) == []
         if self.state.phase is not RunPhase.OVER:
             assert reconciled_again(self.state) == []
-        self.timer = next((c for c in commands if isinstance(c, SetTimer)), self.timer)
+        timers = [c for c in commands if isinstance(c, SetTimer)]
+        self.timer = timers[-1] if timers else self.timer
         return commands
 
     @staticmethod
@@ -491,3 +492,17 @@ def test_of_two_times_at_which_an_instance_is_taken_away_the_sooner_counts(
     if not is_known:
         cloud.come(cloud.open[0], "a", 2.0)
     assert cloud.state.fleet.instances[name].by == 120.0
+
+
+def test_launches_that_were_refused_for_one_reason_have_one_note(cloud: Cloud) -> None:
+    for launch in cloud.open:
+        cloud.refuse(launch, 1.0)
+    (first, *others) = cloud.launches(cloud.wake())
+    cloud.tell(LaunchRefused(at=30.0, command=first.id, why="no quota", retry=True))
+    for launch in others:
+        cloud.refuse(launch, 31.0)
+    times = 3 + len(others)
+    assert notes_of(cloud.state) == [
+        f"no instance: no capacity ({times} times)",
+        "no instance: no quota",
+    ]

@@ -18,6 +18,7 @@ CAUSES = {
     "ended": EndCause,
     "asked": commands.LaunchCause,
     "held-back": verdicts.HoldCause,
+    "awaited": events.Awaited,
     "noticed": events.Notice,
     "given-back": commands.TerminateCause,
     "closing": verdicts.CloseCause,

@@ -450,6 +450,7 @@ class Coordinator:
             jobs=jobs,
             sources=door,  # type: ignore[arg-type]
             inbox=self._inbox,
+            progress=provider.progress,
             until=lambda: provider._settings.hard_end,
             prolong=lambda deadline: provider.prolong(
                 max(provider._settings.hard_end, deadline + MARGIN_S)

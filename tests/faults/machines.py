@@ -13,6 +13,7 @@ from pathlib import Path
 
 from seerd.aws.userdata import LOOK_S, ORPHAN_TIMEOUT_S
 from seerd.backends.base import Connection
+from seerd.backends.ssh.connecting import OnFailure, UnreachableError
 from seerd.backends.ssh.connecting import RemoteMachine as Address
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
@@ -209,10 +210,11 @@ class Door:
         self._loop = loop
         self._wires: dict[str, list[Wire]] = {}
 
-    async def ready(self, machine: Address, patience_s: float) -> None:
+    async def ready(self, machine: Address, patience_s: float, *, on_failure: OnFailure) -> None:
         """Wait until its agent runs. Raises `ProviderError`."""
         end = self._loop.time() + patience_s
         while not self._answers(machine.name):
+            on_failure(UnreachableError("no answer on port 22", no_way=True))
             if self._loop.time() > end:
                 raise ProviderError(
                     f"{machine.name} could not be reached over SSH within {patience_s:.0f}s"

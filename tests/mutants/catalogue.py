@@ -12,6 +12,7 @@ from tests.mutants.of_floods import FLOODS
 from tests.mutants.of_jobs import SHARED
 from tests.mutants.of_observing import OBSERVING
 from tests.mutants.of_requests import ASKED_MEANWHILE
+from tests.mutants.of_scouts import SCOUTS
 from tests.mutants.of_sharing import BESIDE_OTHERS
 from tests.mutants.of_strangers import STRANGERS
 from tests.mutants.of_the_agent import OBEYING
@@ -40,6 +41,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is recorded and read": READING,
     "how events are kept and commands carried out": CARRYING,
     "what is rented": RENTING,
+    "where instances may be useless": SCOUTS,
     "beside the trials": OBEYING,
     "floods of reports": FLOODS,
     "starts by forks": WARM_STARTS,

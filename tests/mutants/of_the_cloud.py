@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 REQUEST = "tests/aws/test_ec2_request.py"
 PROVIDER = "tests/aws/test_ec2_provider.py"
+LAUNCHES = "tests/aws/test_ec2_launches.py"
 LANES = "tests/aws/test_aws_lanes.py"
 PLACES = "tests/aws/test_ec2_places.py"
 ENDING = "tests/aws/test_ec2_ending.py"
@@ -70,6 +71,30 @@ RENTING = (
         "now - at < REMEMBERED_S.get(error.kind, 0.0)",
         "error.kind in REMEMBERED_S",
         (f"{PLACES}::test_a_place_that_has_refused_lately_is_asked_after_the_others",),
+    ),
+    Mutant(
+        "zones are asked for types that they do not offer",
+        "EC2 is asked no more often than others bear",
+        "offered",
+        "place.zone in (zones.get(place.type) or {place.zone})",
+        "True",
+        (f"{LAUNCHES}::test_a_zone_that_does_not_offer_the_type_is_not_asked",),
+    ),
+    Mutant(
+        "what others forbid is told as a missing permission",
+        "advice is what helps",
+        "explained",
+        "kind, text = FORBIDDING.get(policy, FORBIDDING['explicit deny'])",
+        "pass",
+        ("tests/aws/test_real_errors.py",),
+    ),
+    Mutant(
+        "a run never sees that its credentials were renewed",
+        "a run goes on when its user logs in again",
+        "RenewableCredentials.renew",
+        "not self._refused and stamps == self._seen",
+        "True",
+        ("tests/aws/test_aws_credentials.py",),
     ),
     Mutant(
         "an instance has no tags",
@@ -147,7 +172,7 @@ RENTING = (
         "an instance is logged in to before its address is known",
         "an instance that runs is waited for until EC2 shows its address",
         "Flight._launch",
-        "await self._until(entry, lambda: entry.shows(public=public), settings.address_s, unseen)",
+        "await self._until(entry, *address)",
         "",
         (
             f"{PROVIDER}::test_an_instance_that_runs_before_its_address_is_shown_is_asked_for_it_again",

@@ -9,6 +9,7 @@ LEDGER = "tests/core/test_ledger.py"
 AIMING = "tests/core/test_aiming.py"
 NODES = "tests/core/test_several_nodes.py"
 PROVISIONING = "tests/core/test_provisioning.py"
+PRICES = "tests/core/test_prices.py"
 LIMITS = "tests/core/test_limits.py"
 SEEN = "tests/core/test_seen.py"
 PROFILES = "tests/test_profiles.py"
@@ -64,7 +65,7 @@ COUNTING = (
         "a launch is thought to cost nothing before it runs",
         "the budget is kept, with what is committed",
         "affordable_launch",
-        "budget_gpu_s(state) - state.facts.gpus(gpus) * least_s",
+        "budget_gpu_s(state) - more_gpu_s",
         "budget_gpu_s(state)",
         (LIMITS,),
     ),
@@ -83,6 +84,22 @@ COUNTING = (
         "min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)",
         "self.budget_gpu_s",
         (f"{RUN}::test_money_is_a_budget_too",),
+    ),
+    Mutant(
+        "an instance counts at the price of the dearest type",
+        "each instance has its own price",
+        "instances.awaited",
+        "state.ledger.price(instance.id, price)",
+        "pass",
+        (PRICES,),
+    ),
+    Mutant(
+        "a rise of a price may pass the limit in money",
+        "the money is kept to",
+        "exhausted_at",
+        "at_most_s(state, wait_s)",
+        "wait_s",
+        (f"{PRICES}::test_no_rise_passes_the_budget_of_money",),
     ),
     Mutant(
         "the deadline forgets that saving and giving back take time",

@@ -13,19 +13,40 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from seerd.agent.protocol import VERSION, Hello, Prepare, Prepared, Refused, Shutdown, Welcome
+from seerd.agent.protocol import (
+    VERSION,
+    Grant,
+    Hello,
+    Prepare,
+    Prepared,
+    Refused,
+    Shutdown,
+    Slot,
+    StoreProof,
+    Welcome,
+)
 from seerd.agent.wire import decode, encode
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Printed, Span
+from seerd.backends.base import (
+    Adopted,
+    Connection,
+    Launched,
+    LaunchProgress,
+    Leftovers,
+    Loss,
+    Printed,
+    Span,
+)
 from seerd.clock import RunClock, unlimited
 from seerd.core.commands import AskPolicy, Launch, Publish, SetTimer, StopTrial, Terminate
 from seerd.core.events import (
     AddAsked,
     ExtendAsked,
+    InstanceAwaited,
     InstanceLost,
     InstanceReady,
     InstanceTerminated,
@@ -290,6 +311,71 @@ def test_an_instance_that_is_not_made_ready_is_given_back(tmp_path: Path, unheal
         assert (refused.why, refused.ended) == ("no disk; EC2 is away", None)
 
     play(tmp_path, scenario, rented=True)
+
+
+class Urls(DirectoryStore):
+    """A store that agents reach by URLs alone."""
+
+    kept: ClassVar[list[tuple[str, Sequence[str]]]] = []
+
+    @property
+    def address(self) -> str:
+        return ""
+
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant:
+        puts = [Slot("1", f"put {trial}", "")]
+        return Grant(trial, attempt, puts, [Slot(name, f"get {trial}", "") for name in checkpoints])
+
+    async def keep(self, trial: str, names: Sequence[str]) -> None:
+        self.kept.append((trial, names))
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize(("cause", "silent"), [("store", True), ("store-refused", False)])
+def test_an_instance_that_cannot_use_the_store_ends_launches_where_it_is(
+    tmp_path: Path, cause: str, silent: bool, others: bool
+) -> None:
+    store = Urls(tmp_path / "store")
+    store.kept.clear()
+    given_up: list[tuple[str, bool]] = []
+
+    def without_store(instance: str, *, silent: bool) -> tuple[str, bool]:
+        given_up.append((instance, silent))
+        return "; type this", others
+
+    async def scenario(place: Place) -> None:
+        place.cloud.launched = Launched("i-1", 4, EPOCH)
+        place.cloud.refuses = Refused(0, 0.0, "", "no way to it", True, cause)
+        (refused,) = await place.carried_out(LAUNCH, for_s=60.0)
+        assert (refused.why, refused.retry, refused.cause) == (
+            "no way to it; type this",
+            others,
+            "store",
+        )
+        assert given_up == [("i-1", silent)]
+        (prepare,) = [one for one in place.cloud.told if isinstance(one, Prepare)]
+        assert prepare.proof == StoreProof("put .proof-i-1", "get .proof-i-1")
+        assert store.kept == [(".proof-i-1", ())], "the byte is not left there"
+
+    play(tmp_path, scenario, store=store, rented=True, without_store=without_store)
+
+
+def test_news_of_a_launch_are_events(tmp_path: Path) -> None:
+    news: asyncio.Queue[LaunchProgress] = asyncio.Queue()
+
+    async def scenario(place: Place) -> None:
+        news.put_nowait(LaunchProgress("2.0", "i-1", "launched", "g5.xlarge in us-east-1a"))
+        news.put_nowait(LaunchProgress("2.0", "i-1", "unreached", why="timed out"))
+        await asyncio.sleep(1.0)
+        own = {"at": 0.0, "command": "2.0", "instance": "i-1"}
+        assert place.core.events == [
+            InstanceAwaited(**own, what="launched", where="g5.xlarge in us-east-1a"),
+            InstanceAwaited(**own, what="unreached", why="timed out"),
+        ]
+
+    play(tmp_path, scenario, progress=news.get)
 
 
 @pytest.mark.parametrize(("setup", "at"), [([], 2.0), (["pip install x"], 30.0)])

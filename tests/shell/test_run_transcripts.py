@@ -76,9 +76,9 @@ def transcript(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list
             note(f"agent: {order.kind}", msgspec.to_builtins(order))
         write(wire, data)
 
-    async def waited_for(door: Door, machine: Any, patience_s: float) -> None:
+    async def waited_for(door: Door, machine: Any, patience_s: float, **more: Any) -> None:
         note(f"SSH {machine.name}", {"address": machine.address, "patience_s": patience_s})
-        await ready(door, machine, patience_s)
+        await ready(door, machine, patience_s, **more)
 
     def noted(coordinator: Coordinator, entries: list[Entry]) -> None:
         for entry in entries:

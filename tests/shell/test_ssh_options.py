@@ -93,13 +93,17 @@ def test_a_machine_is_tried_ever_more_rarely_until_its_time_is_up(
 
     async def tried() -> list[float]:
         at: list[float] = []
+        failures: list[UnreachableError] = []
+        error = UnreachableError("nobody answers", pause_s=pause_s)
 
         async def attempt() -> None:
             at.append(asyncio.get_running_loop().time())
-            raise UnreachableError("nobody answers", pause_s=pause_s)
+            raise error
 
+        machine = RemoteMachine("i-1", "10.0.0.1", "me")
         with pytest.raises(ProviderError, match=r"within 6s: nobody answers|within 5s"):
-            await reach(RemoteMachine("i-1", "10.0.0.1", "me"), 5.5, attempt)
+            await reach(machine, 5.5, attempt, on_failure=failures.append)
+        assert failures == [error] * len(at), "each failure is reported"
         return [later - before for before, later in pairwise(at)]
 
     waited, until = played(tried())

@@ -293,6 +293,10 @@ class Rig:
             address_s=address_s,
         )
 
+    def end_session(self, key: str) -> None:
+        """The session of STS with this access key is over."""
+        self._switch("end-session", key=key)
+
     def forget_tokens(self) -> None:
         """The metadata of instances launched from now on answers without a token, whatever the
         launch says.

@@ -80,6 +80,10 @@ class Launched:
     ids: list[str]
 
 
+DISK_KEY = "alias/aws/ebs"
+"""What encrypts disks unless the account says otherwise."""
+
+
 @dataclass(slots=True)
 class Ec2:
     """The EC2 API of a rig."""
@@ -87,6 +91,7 @@ class Ec2:
     cloud: Cloud
     limits: Limits = field(default_factory=Limits)
     tokens: dict[str, Launched] = field(default_factory=dict)
+    disk_key: str = DISK_KEY
 
     async def answer(self, call: Call, forward: Forward) -> web.Response:
         """One call. Raises AwsError."""
@@ -98,6 +103,9 @@ class Ec2:
             return await self._terminate(call)
         if call.action == "RebootInstances":
             return self._reboot(call)
+        if call.action in {"GetEbsDefaultKmsKeyId", "ModifyEbsDefaultKmsKeyId"}:
+            self.disk_key = call.params.get("KmsKeyId", self.disk_key)
+            return ec2_response(call.action, f"<kmsKeyId>{self.disk_key}</kmsKeyId>")
         if call.action == "CreateImage":
             async with self.cloud.lock:
                 return await self._create_image(call, forward)
@@ -107,13 +115,21 @@ class Ec2:
             return _xml(*await forward(None))
         async with self.cloud.lock:
             status, body = await forward(None)
+        return _xml(status, self._corrected(call, body))
+
+    def _corrected(self, call: Call, body: bytes) -> bytes:
+        """What moto answers, as EC2 would."""
         if call.action == "DescribeInstances":
             body = _without_addresses_of_the_gone(body)
             body = _without_addresses_of(body, self.cloud.unaddressed())
+        if call.action == "DescribeVpcEndpoints":  # the model of the API has them capitalized
+            for state in (b"available", b"deleted"):
+                written = b"<state>%b</state>" % state
+                body = body.replace(written, b"<state>%b</state>" % state.capitalize())
         if call.action == "DescribeImages":
             # EC2 knows one platform, Windows, and of other images says none.
             body = body.replace(b"<platform>Linux/UNIX</platform>", b"")
-        return _xml(status, body)
+        return body
 
     async def _run(self, call: Call, forward: Forward) -> web.Response:
         token, print_ = call.params.get("ClientToken", ""), _fingerprint(call.params)

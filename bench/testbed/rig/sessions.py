@@ -33,6 +33,11 @@ FREE = frozenset({"sts:GetCallerIdentity", "sts:GetSessionToken", "sts:GetFedera
 """What no policy forbids, or what no session may do whatever its policy says."""
 
 
+TOKEN_OVER = "The provided token has expired."
+OVER = {"ec2": ("RequestExpired", "Request has expired.")}
+"""What is answered to the credentials of a session that is over."""
+
+
 @dataclass(slots=True)
 class Sessions:
     """All sessions of an account. `keys`: the secrets of all credentials, with theirs; `role`: what
@@ -43,6 +48,7 @@ class Sessions:
     allowed: dict[str, list[str] | None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     role: str = ""
+    ended: set[str] = field(default_factory=set)
 
     def answer(self, call: Call, key: str) -> web.Response | None:
         """The answer to a call of STS that is about sessions; None to any other. Raises
@@ -68,7 +74,9 @@ class Sessions:
         return None
 
     def check(self, call: Call, key: str) -> None:
-        """Raises AwsError if these credentials are of a session that may not do this."""
+        """Raises AwsError if these credentials are of a session that is over or may not do this."""
+        if key in self.ended:
+            raise AwsError(*OVER.get(call.service, ("ExpiredToken", TOKEN_OVER)))
         allowed, action = self.allowed.get(key), OTHERWISE.get(call.action, call.action)
         asked = f"{call.service}:{'ListBucket' if action == 'ListObjects' else action}"
         if allowed is None or asked in FREE:
@@ -85,6 +93,7 @@ class Sessions:
         for key in self.allowed:
             self.keys.pop(key, None)
         self.allowed.clear()
+        self.ended.clear()
         self.names.clear()
 
     def _made(self, call: Call, allowed: list[str] | None, name: str) -> web.Response:

@@ -19,7 +19,7 @@ from aiohttp import web
 from bench.testbed.rig import aws, network
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.cloud import BY_SPOT, Cloud, Instance
-from bench.testbed.rig.ec2 import Limits, Pool
+from bench.testbed.rig.ec2 import DISK_KEY, Limits, Pool
 from bench.testbed.rig.faults import Fault, Faults
 from bench.testbed.rig.proxy import Proxy
 from bench.testbed.rig.timing import Timing, fast
@@ -36,7 +36,9 @@ class Control:
     quickly: bool = False
 
     def settle(self) -> None:
-        """An image, a security group and a bucket, as a person's account has them."""
+        """An image, a security group, the ways to the internet and to S3, and a bucket, as a
+        person's account has them.
+        """
         ec2 = self.cloud.moto.ec2
         other = ec2.register_image(name="arm-ubuntu-22.04")
         other.architecture = "arm64"
@@ -51,6 +53,18 @@ class Control:
         )
         ec2.authorize_security_group_ingress(
             group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}]
+        )
+        vpc = ec2.default_vpc.id
+        (main,) = (
+            table
+            for table in ec2.route_tables.values()
+            if table.vpc_id == vpc and table.main_association_id
+        )
+        gateway = ec2.create_internet_gateway()
+        ec2.attach_internet_gateway(gateway.id, vpc)
+        ec2.create_route(main.id, "0.0.0.0/0", gateway_id=gateway.id)
+        ec2.create_vpc_endpoint(
+            vpc, f"com.amazonaws.{aws.REGION}.s3", "Gateway", None, route_table_ids=[main.id]
         )
         bucket = f"seerd-rig-{secrets.token_hex(4)}"
         self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
@@ -88,6 +102,7 @@ class Control:
             self.proxy.judge.wrong.clear()
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
+            self.proxy.ec2.disk_key = DISK_KEY
             self.settle()
         return self.facts
 
@@ -153,6 +168,10 @@ async def _distribution(rig: Control, given: dict[str, Any]) -> str:
 
 async def _layer(rig: Control, given: dict[str, Any]) -> str:
     return rig.cloud.add_layer(Path(given["layer"]))
+
+
+async def _end_session(rig: Control, given: dict[str, Any]) -> None:
+    rig.proxy.sessions.ended.add(str(given["key"]))
 
 
 async def _without_tokens(rig: Control, given: dict[str, Any]) -> None:
@@ -277,6 +296,7 @@ SWITCHES: dict[str, Switch] = {
     "distribution": _distribution,
     "layer": _layer,
     "without-tokens": _without_tokens,
+    "end-session": _end_session,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,

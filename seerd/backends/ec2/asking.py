@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
+from seerd.aws.credentials import SSO, Lifetime
 from seerd.aws.errors import AwsError
 from seerd.backends.base import Quote
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, quote_of
+from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, place_of, quote_of
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.units import format_duration
 
 SPOT_MARGIN = 1.2
-"""The bid, in times of the present spot price, above which AWS takes instances back."""
+"""The bid, in times of the present spot price, where nobody knows the on-demand price."""
 
 
 async def quote(keys: Ec2Keys) -> Quote:
@@ -31,9 +35,48 @@ async def quote(keys: Ec2Keys) -> Quote:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
         gpus = one_size({kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
-        price = await price_of(keys, cloud)
+        price, region = await price_of(keys, cloud), cloud.region
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")
-    return quote_of(keys, gpus, price.usd, source, threads=threads, owner=owner)
+    most = price.most_usd
+    offer = quote_of(
+        keys, gpus, price.usd, source, most_usd_per_h=most, threads=threads, owner=owner
+    )
+    offer = replace(offer, bid=price.bid)
+    if len(set(price.prices.values())) > 1:
+        offer = replace(offer, prices=price.prices)
+    if not keys.scout:
+        return offer
+    subnets = keys.subnets or ("",)
+    return replace(offer, places=tuple(place_of(owner, region, subnet) for subnet in subnets))
+
+
+async def doubts(keys: Ec2Keys, for_s: float) -> list[str]:
+    """Return what may end a run of `for_s` seconds early. Raises `AwsError` without credentials."""
+    async with Cloud(keys.region) as cloud:
+        lifetime = await cloud.lifetime()
+    ends, todo = outlasts(lifetime, for_s, time.time())
+    return [f"the credentials from {lifetime.source} {ends}; {todo}"] if todo else []
+
+
+def outlasts(lifetime: Lifetime, for_s: float, now: float) -> tuple[str, str]:
+    """Return when credentials end, and what to do if they may end within `for_s` seconds of `now`
+    (wall clock, seconds since 1970). Empty if they do not end, or are renewed by themselves.
+    """
+    if lifetime.ends_at is None:
+        if lifetime.renewed or not lifetime.temporary:
+            return "", ""
+        ends = "are temporary, do not say when they end, and nothing renews them"
+    else:
+        left_s = max(0, round(lifetime.ends_at - now))
+        if lifetime.renewed and lifetime.source != SSO:
+            return "", ""
+        ends = f"end in {format_duration(left_s)}"
+        if left_s >= for_s:
+            return ends, ""
+    todo = f"a run takes up to {format_duration(for_s)}: log in again first, or use a role"
+    if lifetime.source == "env":
+        todo += "; a run that goes on cannot see a new environment, but new files (AWS_PROFILE)"
+    return ends, todo
 
 
 async def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
@@ -45,32 +88,60 @@ async def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
 
 @dataclass(frozen=True, slots=True)
 class AskedPrice:
-    """What an hour of the dearest type costs."""
+    """What an hour of the dearest type costs, in USD."""
 
     usd: float
     source: str  # who says so, for people
+    prices: Mapping[str, float] = field(default_factory=dict)  # of each type; none: as `usd`
     error: AwsError | None = None  # why AWS does not say so; None: it does, or was not asked
+    most_usd: float = 0.0  # what spot may come to cost; 0: prices do not change
+    bid: float | None = None  # what is bid for spot; None: AWS's default, the on-demand price
 
 
 async def price_of(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     """Return the spec's price, else AWS's, else that of the bundled table. Raises `AwsError` if
     none of them has it.
     """
+    if keys.market == "spot":
+        return await _spot_price(keys, cloud)
     if keys.price:
         return AskedPrice(keys.price, THE_SPEC)
-    ask = prices.spot if keys.market == "spot" else prices.on_demand
     try:
-        known = await asyncio.gather(*(ask(cloud, kind) for kind in keys.types))
+        known = await asyncio.gather(*(prices.on_demand(cloud, kind) for kind in keys.types))
     except AwsError as error:
-        if any(kind not in INSTANCE_TYPES for kind in keys.types):
-            advice = 'Say what an hour costs: price = "$3.912" in [cluster].'
-            why = f"{error}\n{advice}"
-            raise AwsError(why, error.kind, error.code, error.said, error.status) from error
-        _, usd, source = bundled(keys)
-        return AskedPrice(usd, source, error)
+        return _brought_along(keys, error)
     dearest = max(known, key=lambda price: price.usd_per_h)
-    if keys.market == "spot":
-        more = f"above {SPOT_MARGIN - 1:.0%} more it is given up"
-        usd, source = dearest.usd_per_h * SPOT_MARGIN, f"spot costs {dearest} now; {more}"
-        return AskedPrice(usd, source)
-    return AskedPrice(dearest.usd_per_h, str(dearest))
+    by_type = {kind: price.usd_per_h for kind, price in zip(keys.types, known, strict=True)}
+    return AskedPrice(dearest.usd_per_h, str(dearest), by_type)
+
+
+def _brought_along(keys: Ec2Keys, error: AwsError) -> AskedPrice:
+    """Return the bundled price where AWS gives none. Raises `AwsError` if there is none."""
+    if any(kind not in INSTANCE_TYPES for kind in keys.types):
+        advice = 'Say what an hour costs: price = "$3.912" in [cluster].'
+        why = f"{error}\n{advice}"
+        raise AwsError(why, error.kind, error.code, error.said, error.status) from error
+    _, usd, source = bundled(keys)
+    by_type = {kind: INSTANCE_TYPES[kind].usd_per_h for kind in keys.types}
+    return AskedPrice(usd, source, by_type, error)
+
+
+async def _spot_price(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
+    """Return the present spot price of the dearest type. What is bid is `price` if the spec has it,
+    else the on-demand price, as AWS advises; where nobody knows that, `SPOT_MARGIN` more than now.
+    """
+    if keys.price:
+        return AskedPrice(keys.price, THE_SPEC, most_usd=keys.price, bid=keys.price)
+    try:
+        known = await asyncio.gather(*(prices.spot(cloud, kind) for kind in keys.types))
+    except AwsError as error:
+        most = _brought_along(keys, error)
+        return replace(most, prices={}, most_usd=most.usd)
+    dearest = max(known, key=lambda price: price.usd_per_h)
+    bid, most_usd = None, dearest.usd_per_h * SPOT_MARGIN
+    try:
+        most_usd = (await price_of(replace(keys, market="on-demand"), cloud)).usd
+    except AwsError:
+        bid = most_usd
+    source = f"spot costs {dearest} now; up to ${most_usd:.4g} is bid"
+    return AskedPrice(dearest.usd_per_h, source, most_usd=most_usd, bid=bid)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from seerd.backends.backend import Backend, RunFiles, Site
+from seerd.backends.backend import MARGIN_S, Backend, RunFiles, Site, Uncounted
 from seerd.backends.base import Machine, Quote
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import bundled, quote_of, settings_of
+from seerd.backends.ec2.offer import bundled, check_filled_in, quote_of, settings_of
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import PAPERS_TYPE
 from seerd.registry import WRITTEN
@@ -40,6 +40,7 @@ class Ec2Backend(Backend[Ec2Keys]):
                 "`seerd image build` makes one of your own that boots faster."
             )
         self._check_types()
+        check_filled_in(spec, self.keys)
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         return self.keys.instance_type or (self.keys.provider,)
@@ -62,6 +63,18 @@ class Ec2Backend(Backend[Ec2Keys]):
 
         return asyncio.run(asking.quote(self.keys))
 
+    def uncounted(self, instances: int, instance_h: float) -> Uncounted:
+        from seerd.backends.ec2 import uncounted
+
+        return uncounted.uncounted(self.keys, instances, instance_h)
+
+    def doubts(self, deadline_s: float) -> list[str]:
+        import asyncio
+
+        from seerd.backends.ec2 import asking
+
+        return asyncio.run(asking.doubts(self.keys, deadline_s + MARGIN_S))
+
     def check_quota(self, instances: int, gpus: int) -> None:
         import asyncio
 
@@ -82,7 +95,8 @@ class Ec2Backend(Backend[Ec2Keys]):
             gpus=quote.facts.gpus_per_instance,
             keys=files.path / "keys",
             hard_end=until,
-            max_usd_per_h=quote.usd_per_h if self.keys.market == "spot" else None,
+            max_usd_per_h=quote.bid,
+            prices=dict(quote.prices),
             python=spec.train.python or self.python,
         )
 
@@ -120,7 +134,9 @@ class Ec2Backend(Backend[Ec2Keys]):
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
         provider = Ec2Provider(settings, remote)
-        return remote.site(provider, provider.machine, settings.region, provider.prolong)
+        own = (settings.region, provider.prolong, provider.progress)
+        site = remote.site(provider, provider.machine, *own)
+        return replace(site, place=provider.place, without_store=provider.without_store)
 
     def _check_types(self) -> None:
         if not self.keys.types:

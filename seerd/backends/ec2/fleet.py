@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from seerd.aws import instances
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AGAIN, AwsError, ErrorKind
+from seerd.aws.errors import AGAIN, NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING, RUN, EndedInstance, SeenInstance, tagged
 from seerd.backends.base import Loss, Span
 from seerd.backends.ec2.register import FORGET_S, Register, RegisterEntry
@@ -37,7 +37,7 @@ PATIENCE_S = 5.0  # how long one answer is waited for while EC2 is busy, seconds
 # up later
 HUNT_S = 15.0
 HUNT_POLL_S = 1.0
-MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
+MENDED = NOT_PERMITTED | {ErrorKind.CREDENTIALS, ErrorKind.REFUSED, ErrorKind.UNKNOWN}
 # how long after the hard end EC2's confirmation of an end is still waited for, seconds
 PAST_END_S = 120.0
 

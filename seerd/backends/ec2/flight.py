@@ -6,6 +6,7 @@ made of its requests and gives that back.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,19 +17,29 @@ from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.keys import Keys
 from seerd.aws.userdata import USER, Boot, user_data
-from seerd.backends.base import Connection, Launched
+from seerd.backends.base import Connection, Launched, LaunchProgress, LaunchStage
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
 from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run_instances
-from seerd.backends.ssh.connecting import RemoteMachine
+from seerd.backends.ssh.connecting import OnFailure, RemoteMachine, UnreachableError
 from seerd.clock import wall
 from seerd.errors import LaunchError, ProviderError
 
-UNREACHED = (
-    ". Nobody had logged in by then: does its security group let this machine in at port 22, and "
-    "can `cluster.address` be reached from here? `seerd doctor` shows the group's rules"
+LET_IN = (
+    "aws ec2 authorize-security-group-ingress --region {region} --group-id {group} --protocol tcp "
+    "--port 22 --cidr {source}/32"
 )
-"""The most frequent cause if an instance ran and powered itself off."""
+TO_PUBLIC = (
+    "; if its security group does not let this machine in, type: {let_in}; if it does, its subnet "
+    "has no route to an internet gateway. `seerd doctor` shows the group's rules"
+)
+TO_PRIVATE = (
+    '; `cluster.address` is "private": such an address is reached from inside its network alone, '
+    'from elsewhere set address = "public"; if its security group does not let this machine in, '
+    "type, with this machine's own address in that network: {let_in}"
+)
+"""What to do about an instance that may never have been reached."""
+AGAIN_S = 15.0  # between two reports of why nobody can log in, at least, seconds
 ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
 """How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
@@ -47,7 +58,9 @@ class InstanceAccess(Protocol):
 
     lease_s: Callable[[], float]
 
-    async def ready(self, machine: RemoteMachine, patience_s: float) -> None: ...
+    async def ready(
+        self, machine: RemoteMachine, patience_s: float, *, on_failure: OnFailure
+    ) -> None: ...
     async def connect(self, machine: RemoteMachine) -> Connection: ...
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None: ...
     async def forget(self, name: str) -> None: ...
@@ -65,6 +78,9 @@ class LaunchContext:
     keys: Keys  # the run's key pairs
     image: Image  # the machine image
     places: LaunchPlaces  # where they may be, and which places have refused
+    report: Callable[[LaunchProgress], None]  # reports how far a launch is
+    # returns USD for an hour of an instance; None: not known, or the same for all
+    price: Callable[[RegisterEntry], float | None]
 
 
 def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -96,6 +112,9 @@ class Flight:
         self._call: asyncio.Task[RegisterEntry] | None = None
         self._unclear = False
         self._first_asked: float | None = None
+        self._why = self._advice = ""  # why nobody can log in, and what to do about it
+        self._reported: tuple[str, float] = "", -math.inf  # the cause reported last, and when
+        self._answered = math.inf  # when EC2 had answered
         # whether a cancellation leaves everything as it is, for another process to take up
         self.abandoned = False
         # whether it is giving back already; cancelling the task now would leave that undone
@@ -117,7 +136,7 @@ class Flight:
         except AwsError as error:
             setback = LaunchError(
                 str(error),
-                retry=error.kind in AGAIN or error.kind is ErrorKind.SPENT,
+                retry=error.kind in AGAIN | {ErrorKind.SPENT, ErrorKind.CREDENTIALS},
                 unknown=error.kind is ErrorKind.UNKNOWN,
             )
         except ProviderError as error:
@@ -130,19 +149,25 @@ class Flight:
     async def _launch(self) -> Launched:
         settings = self._context.settings
         self.entry = entry = await self._taken_up() or await self._asked()
+        self._answered = _now()
+        where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)
+        self._report("launched", where=where, usd_per_h=price)
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
+        self._report("running")
         public = settings.address == "public"
         kind = "public or private" if public else "private"
         unseen = (
             f"runs, but EC2 has shown no {kind} address of it for {settings.address_s:.0f}s; look "
             "whether its subnet and network give one (`cluster.address`, `cluster.subnets`)"
         )
-        await self._until(entry, lambda: entry.shows(public=public), settings.address_s, unseen)
+        address = (lambda: entry.shows(public=public), settings.address_s, unseen, "ssh")
+        await self._until(entry, *address)
         assert entry.span.since is not None
         left_s = settings.boot_s - (wall() - entry.span.since)
         await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))
         entry.handed_over = True
+        self._report("reached")
         return Launched(entry.instance, settings.gpus, entry.span.since)
 
     async def _taken_up(self) -> RegisterEntry | None:
@@ -224,30 +249,67 @@ class Flight:
             asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
         return self._context.fleet.register.expect(seen, self._token, asked_at, wall())
 
+    def _report(self, what: LaunchStage, **more: Any) -> None:
+        assert self.entry is not None
+        self._context.report(LaunchProgress(self._token, self.entry.instance, what, **more))
+
+    def _failed(self, error: UnreachableError) -> None:
+        """Note why nobody could log in just now, and report it if that lasts."""
+        entry, now = self.entry, _now()
+        assert entry is not None
+        self._why, self._advice = str(error), self._advice_on(entry) if error.no_way else ""
+        why, (before, reported_at) = self._why + self._advice, self._reported
+        first_s = self._answered + self._context.settings.unreached_s
+        if why != before and now >= max(first_s, reported_at + AGAIN_S):
+            self._reported = why, now
+            self._report("unreached", why=why)
+
+    def _advice_on(self, entry: RegisterEntry) -> str:
+        public = self._context.settings.address == "public"
+        let_in = LET_IN.format(
+            region=self._context.cloud.region,
+            group=next(iter(entry.groups), "GROUP"),
+            source='"$(curl -s https://checkip.amazonaws.com)"' if public else "ADDRESS",
+        )
+        return (TO_PUBLIC if public else TO_PRIVATE).format(let_in=let_in)
+
     async def _until(
-        self, entry: RegisterEntry, true: Callable[[], bool], for_s: float, problem: str
+        self,
+        entry: RegisterEntry,
+        true: Callable[[], bool],
+        for_s: float,
+        problem: str,
+        cause: str = "",
     ) -> None:
         """Wait until `true()` holds. Raises `LaunchError` if the instance ends, or after `for_s`
-        seconds.
+        seconds, with this `cause`.
         """
         fleet = self._context.fleet
         try:
             async with asyncio.timeout(for_s):
                 await fleet.until(lambda: entry.ended or true())
         except TimeoutError:
-            cause = f": {fleet.blind}" if fleet.blind else ""
-            raise LaunchError(f"{entry.instance} {problem}{cause}", retry=True) from None
+            blind = f": {fleet.blind}" if fleet.blind else ""
+            why = f"{entry.instance} {problem}{blind}"
+            raise LaunchError(why, retry=True, cause="" if blind else cause) from None
         self._check(entry)
 
     async def _ready(self, entry: RegisterEntry, patience_s: float) -> None:
         """Wait for its agent for up to `patience_s` seconds, unless the instance ends."""
         context = self._context
-        ready = asyncio.create_task(context.remote.ready(machine(context, entry), patience_s))
+        reaching = context.remote.ready(
+            machine(context, entry), patience_s, on_failure=self._failed
+        )
+        ready = asyncio.create_task(reaching)
         ended = asyncio.create_task(context.fleet.until(lambda: entry.ended))
         try:
             await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
             self._check(entry)
             await ready
+        except LaunchError:
+            raise
+        except ProviderError as error:
+            raise LaunchError(f"{error}{self._advice}", retry=True, cause="ssh") from error
         finally:
             for task in (ready, ended):
                 task.cancel()
@@ -257,10 +319,13 @@ class Flight:
     def _check(self, entry: RegisterEntry) -> None:
         if entry.ended:
             why = entry.why or "it was terminated"
-            advice = UNREACHED if entry.reason == BY_ITSELF else ""
+            unused = entry.reason == BY_ITSELF
+            seen = f": {self._why}{self._advice}" if self._why else self._advice_on(entry)
+            nobody = f". Nobody had logged in by then{seen}" if unused else ""
             raise LaunchError(
-                f"{entry.instance} ended before its agent answered: {why}{advice}",
+                f"{entry.instance} ended before its agent answered: {why}{nobody}",
                 retry=not entry.hopeless,
+                cause="ssh" if unused else "",
             )
 
     async def _undone(self, setback: LaunchError) -> LaunchError:
@@ -295,24 +360,29 @@ class Flight:
             since=span.since,
             until=span.until,
             unknown=setback.unknown,
+            cause=setback.cause,
         )
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
-    """Return the error of a launch that no place has given an instance. Asking again may help if
-    capacity was missing, or if `others`, instances of the same run, use up the quota.
+    """Return the error of a launch that no place has given an instance: a line for each cause.
+    Asking again may help if capacity was missing, or if `others`, instances of the same run, use up
+    the quota.
     """
     kinds = {error.kind for _, error in refusals}
-    retry = ErrorKind.CAPACITY in kinds or (ErrorKind.QUOTA in kinds and others)
-    advice = ""
-    if ErrorKind.CAPACITY in kinds:
-        advice = (
-            "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
-        )
-    elif retry:
-        advice = "\nThe run goes on with the instances that it has."
-    lines = [f"  {candidate}: {error}" for candidate, error in refusals]
-    return LaunchError("no instance could be had:\n" + "\n".join(lines) + advice, retry=retry)
+    goes_on = ErrorKind.CAPACITY not in kinds and ErrorKind.QUOTA in kinds and others
+    zones: dict[str, dict[str, list[str]]] = {}  # AWS's code -> type -> zones
+    for place, error in refusals:
+        zones.setdefault(error.code, {}).setdefault(place.type, []).append(place.zone)
+    errors = {error.code: error for _, error in reversed(refusals)}  # the first of each code
+    lines = [
+        "; ".join(f"{kind} in {', '.join(dict.fromkeys(where))}" for kind, where in types.items())
+        + f": {errors[code]}"
+        for code, types in zones.items()
+    ]
+    why = "no instance could be had: " + "\n  ".join(lines)
+    why += "\nThe run goes on with the instances that it has." if goes_on else ""
+    return LaunchError(why, retry=ErrorKind.CAPACITY in kinds or goes_on)
 
 
 def _now() -> float:

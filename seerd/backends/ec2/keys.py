@@ -43,6 +43,8 @@ class Ec2Keys(BackendKeys):
     throughput: int | None = setting(v.whole(125), default=None)  # MiB/s (gp3); None: EBS's own
     # MiB/s at which the disks are loaded from the image's snapshot; None: as they are read
     load_rate: int | None = setting(v.whole(100), default=None)
+    # whether the first launch is one instance where none of this home was ever ready
+    scout: bool = setting(v.yes_or_no, default=True)
     # further tags of everything that is made
     tags: Mapping[str, str] = setting(v.tags, default_factory=dict)
     # USD for an hour of an instance; None: what AWS says

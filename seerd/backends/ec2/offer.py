@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,44 @@ from seerd.planner.model import ClusterFacts
 
 if TYPE_CHECKING:
     from seerd.backends.ec2.request import Ec2Settings
+    from seerd.spec.spec import Spec
 
 
+PRICES_S = 60.0
+"""Between two looks at spot prices, seconds; three times that if a look fails."""
 THE_SPEC = "the spec says so"  # the source of a price that the user has given
 
 
+PLACEHOLDER = re.compile(r"YOUR-|^sg-0123456789abcdef0$")
+"""What the examples and pages have in the place of names of the user's own."""
+
+
+def check_filled_in(spec: Spec, keys: Ec2Keys) -> None:
+    """Check that no name is still an example's. Raises `UsageError`."""
+    named = [("cluster.store", keys.store or ""), ("cluster.image", keys.image)]
+    named += [("cluster.key", keys.key or "")]
+    named += [("cluster.subnets", subnet) for subnet in keys.subnets]
+    named += [("cluster.security_groups", group) for group in keys.security_groups]
+    named += [("train.data", item.source) for item in spec.train.data]
+    wrong = [f'{key} = "{value}"' for key, value in named if PLACEHOLDER.search(value)]
+    if wrong:
+        be = "is an example's name" if len(wrong) == 1 else "are an example's names"
+        raise UsageError(f"{', '.join(wrong)} {be}: put your own there")
+
+
 def quote_of(
-    keys: Ec2Keys, gpus: int, usd_per_h: float, source: str, *, threads: int = 0, owner: str = ""
+    keys: Ec2Keys,
+    gpus: int,
+    usd_per_h: float,
+    source: str,
+    *,
+    most_usd_per_h: float = 0.0,
+    threads: int = 0,
+    owner: str = "",
 ) -> Quote:
-    """Return the quote for instances of `gpus` GPUs at `usd_per_h`, that of the dearest type."""
+    """Return the quote for instances of `gpus` GPUs at `usd_per_h`, that of the dearest type, which
+    may rise to `most_usd_per_h` (0: never).
+    """
     facts = ClusterFacts(
         billing="rented",
         gpus_per_instance=gpus,
@@ -36,10 +66,21 @@ def quote_of(
         terminate_s=RENTED_TERMINATE_S,
         orphan_s=keys.boot_s + ORPHAN_SPARE_S,
         hints_move=keys.on_rebalance == "move",
+        most_usd_per_gpu_h=most_usd_per_h / gpus,
+        price_lag_s=3 * PRICES_S if most_usd_per_h else 0.0,
     )
-    most = "at most" if len(keys.types) > 1 or keys.market == "spot" else "at"
+    most = "at most" if len(keys.types) > 1 else "at"
     note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
-    return Quote(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
+    dearest = max(usd_per_h, most_usd_per_h)
+    return Quote(facts, threads, usd_per_h=dearest, owner=owner, notes=(note,))
+
+
+def place_of(owner: str, region: str, subnet: str) -> str:
+    """Return the place of an instance as a file's name. `owner`: the ARN of who rents it; `subnet`
+    is empty for those of the default network.
+    """
+    account = (owner.split(":") + [""] * 5)[4]
+    return "-".join(part or "default" for part in (account, region, subnet))
 
 
 def bundled(keys: Ec2Keys) -> tuple[int, float, str]:

@@ -17,11 +17,22 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.keys import Keys
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Provider, Span
+from seerd.backends.base import (
+    Adopted,
+    Connection,
+    Launched,
+    LaunchProgress,
+    Leftovers,
+    Loss,
+    Provider,
+    Span,
+)
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
+from seerd.backends.ec2.offer import PRICES_S, place_of
 from seerd.backends.ec2.register import RegisterEntry, remains
-from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates
+from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, offered
+from seerd.backends.ec2.spot_prices import SpotPrices
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import LaunchError, ProviderError
@@ -32,6 +43,18 @@ UNDO_S = 30.0
 """How long a cancelled `launch` waits for being undone, seconds. Undoing goes on afterwards."""
 SETTLE_S = 20.0
 """How long EC2's answers may lag behind accepted ends before they are believed, seconds."""
+NO_WAY = (
+    "; its subnet {subnet} has no way to S3. A gateway endpoint costs nothing: aws ec2 "
+    "create-vpc-endpoint --region {region} --vpc-id {vpc} --service-name "
+    "com.amazonaws.{region}.s3 --route-table-ids $(aws ec2 describe-route-tables --region {region} "
+    "--filters Name=vpc-id,Values={vpc} --query 'RouteTables[].RouteTableId' --output text); a NAT "
+    "gateway does it too, at a price"
+)
+NOT_FROM_THERE = (
+    "; this machine may write there, so a policy of the bucket or of an endpoint of {vpc} does not "
+    "let instances in {subnet} use it"
+)
+"""What to do where an instance cannot use the checkpoint store."""
 _ID = re.compile(r"i-[0-9a-f]+")
 
 
@@ -50,15 +73,26 @@ class Ec2Provider(Provider):
         self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
+        self._progress: asyncio.Queue[LaunchProgress] = asyncio.Queue()
+        self._spot: SpotPrices | None = None
+        self._pricing: asyncio.Task[None] | None = None
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
-        """Look up the image and the subnets, before anything is rented. Raises `CloudError`."""
+        """Look up the image, the subnets, and which of their zones offer the types, before anything
+        is rented. Raises `CloudError`.
+        """
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
         subnets = await network.subnets(self._cloud, self._settings.subnets)
         self._fleet.places = places = candidates(self._settings, subnets)
+        zones: dict[str, set[str]] = {}
+        with contextlib.suppress(AwsError):  # then launches find out where a type is not offered
+            zones = await network.offers(self._cloud, self._settings.instance_types)
         self._keys.client()
+        if self._settings.market == "spot":
+            self._spot = SpotPrices(self._cloud, self._settings.instance_types)
+            self._pricing = asyncio.create_task(self._keep_pricing(self._spot))
         self._context = LaunchContext(
             settings=self._settings,
             cloud=self._cloud,
@@ -66,7 +100,9 @@ class Ec2Provider(Provider):
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(places),
+            places=LaunchPlaces(offered(places, zones)),
+            report=self._progress.put_nowait,
+            price=self._price,
         )
 
     def prolong(self, hard_end: float) -> None:
@@ -91,6 +127,8 @@ class Ec2Provider(Provider):
             if instance.token not in self._awaited or instance.instance in known
         ]
         kept = [entry for entry in entries if entry.instance in known and not entry.ended]
+        if self._spot is not None:
+            self._spot.since = min((e.idle_at for e in kept), default=self._spot.since)
         for entry in kept:
             entry.handed_over = True
         others = [entry for entry in entries if entry.instance not in known]
@@ -128,6 +166,21 @@ class Ec2Provider(Provider):
     async def end_agent(self, instance: str, grace_s: float) -> None:
         await self._remote.end_agent(self.machine(instance), grace_s)
 
+    def without_store(self, instance: str, *, silent: bool) -> tuple[str, bool]:
+        """Launch no more in the subnet of an instance that cannot use the checkpoint store. Return
+        what to do, and whether another subnet is left. `silent`: no answer came.
+        """
+        entry, region = self._live(instance), self._cloud.region
+        advice = (NO_WAY if silent else NOT_FROM_THERE).format(
+            subnet=entry.subnet, vpc=entry.vpc, region=region
+        )
+        return advice, self._opened().places.leave(entry.subnet)
+
+    def place(self, instance: str) -> str:
+        """Return where an instance is, as in `Quote.places`."""
+        subnet = self._live(instance).subnet if self._settings.subnets else ""
+        return place_of(self._settings.owner, self._cloud.region, subnet)
+
     def machine(self, instance: str) -> RemoteMachine:
         """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
         return machine(self._opened(), self._live(instance))
@@ -161,6 +214,10 @@ class Ec2Provider(Provider):
         await self._remote.forget(loss.instance)
         return loss
 
+    async def progress(self) -> LaunchProgress:
+        """Wait for the next news of a launch that is not over."""
+        return await self._progress.get()
+
     async def leftovers(self) -> Leftovers:
         """End what still runs, then return what is neither ended nor deleted, by the run's tag.
         Only an answer that is older than an accepted end is asked for again, for up to `SETTLE_S`
@@ -188,9 +245,28 @@ class Ec2Provider(Provider):
             flight.abandoned = True
             task.cancel()
         await asyncio.gather(*(task for _, task in self._flights.values()), return_exceptions=True)
+        if self._pricing is not None:
+            self._pricing.cancel()
+            await asyncio.gather(self._pricing, return_exceptions=True)
         await self._fleet.close()
         await self._remote.close()
         await self._cloud.close()
+
+    def _price(self, entry: RegisterEntry) -> float | None:
+        if self._spot is None:
+            return self._settings.prices.get(entry.type)
+        return self._spot.now(entry.type, entry.zone)
+
+    async def _keep_pricing(self, spot: SpotPrices) -> None:
+        """Report every change of the price of a spot instance."""
+        while True:
+            for change in await spot.changes():
+                for entry in self._fleet.register.live():
+                    if (entry.type, entry.zone) == (change.type, change.zone):
+                        news = LaunchProgress(entry.token, entry.instance, "priced")
+                        news = replace(news, usd_per_h=change.usd_per_h, since=change.at)
+                        self._progress.put_nowait(news)
+            await asyncio.sleep(PRICES_S)
 
     def _busy(self, token: str) -> bool:
         """Return whether an unknown instance with this token may be one that is awaited."""

@@ -73,12 +73,18 @@ class RegisterEntry:
     given_back: bool = False  # whether it is to be ended
     private: str = ""  # its private address
     public: str = ""  # its public address
+    type: str = ""
     zone: str = ""  # its availability zone
+    vpc: str = ""  # its network
+    subnet: str = ""
+    groups: tuple[str, ...] = ()  # ids of its security groups
 
     def see(self, seen: SeenInstance) -> None:
-        """Take over the addresses and the zone of an answer, if it has them."""
+        """Take over the addresses and the place of an answer, if it has them."""
         self.private, self.public = seen.private or self.private, seen.public or self.public
-        self.zone = seen.zone or self.zone
+        self.type, self.zone = seen.type or self.type, seen.zone or self.zone
+        self.vpc = seen.vpc or self.vpc
+        self.subnet, self.groups = seen.subnet or self.subnet, seen.groups or self.groups
 
     @property
     def ended(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
-from seerd.aws.network import Subnet
+from seerd.aws.network import Subnet, nowhere_offered
 
 TAG_LENGTH = 256
 REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
@@ -57,12 +58,16 @@ class Ec2Settings:
     tags: Mapping[str, str] = field(default_factory=dict)  # the user's own tags
     # highest price for spot, USD per hour; None: the on-demand price
     max_usd_per_h: float | None = None
+    # USD for an hour of an instance of each type, on demand; none: all cost the same
+    prices: Mapping[str, float] = field(default_factory=dict)
     root: bool = False  # whether a user who logs in may become root
     mend_s: float = MEND_S
     # how long an instance may run before EC2 shows its addresses, seconds. Usually it does with
     # `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
     # github.com/aws/aws-parallelcluster-node/issues/692)
     address_s: float = 60.0
+    # from EC2's answer until it is reported why nobody can log in, seconds
+    unreached_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,18 @@ class Candidate:
 def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candidate]:
     """Return the places to ask, in order: the first type in all subnets, then the next type."""
     return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
+
+
+def offered(places: Sequence[Candidate], zones: Mapping[str, AbstractSet[str]]) -> list[Candidate]:
+    """Return the places whose zone offers their type. `zones`: those that offer each type; a type
+    without any is asked everywhere, since EC2 may give types that it lists no longer. Raises
+    `AwsError` if nothing is left.
+    """
+    left = [place for place in places if place.zone in (zones.get(place.type) or {place.zone})]
+    if places and not left:
+        why = f"nothing was started: {nowhere_offered(zones)}; name others in `cluster.subnets`"
+        raise AwsError(why, ErrorKind.REFUSED, "Zones")
+    return left
 
 
 def run_instances(
@@ -194,6 +211,12 @@ class LaunchPlaces:
     def gave(self, place: Candidate) -> None:
         """Note that it gave an instance."""
         self._refusals.pop(place, None)
+
+    def leave(self, subnet: str) -> bool:
+        """Ask no more in this subnet, unless there is no other; return whether there is one."""
+        others = tuple(place for place in self._candidates if place.subnet != subnet)
+        self._candidates = others or self._candidates
+        return bool(others)
 
     def refusals(self) -> list[tuple[Candidate, AwsError]]:
         """Return EC2's last answers, place by place; an answer about many only once."""

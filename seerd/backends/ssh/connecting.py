@@ -63,13 +63,25 @@ class RemoteMachine:
 
 class UnreachableError(Exception):
     """There is no connection; the text is the cause. `final`: trying again would not help;
-    `pause_s`: how long to leave the machine alone at least, seconds.
+    `pause_s`: how long to leave the machine alone at least, seconds; `no_way`: the machine itself
+    may never have been reached, as behind a firewall.
     """
 
-    def __init__(self, cause: str, *, final: bool = False, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, cause: str, *, final: bool = False, pause_s: float = 0.0, no_way: bool = False
+    ) -> None:
         super().__init__(cause)
         self.final = final
         self.pause_s = pause_s
+        self.no_way = no_way
+
+
+OnFailure = Callable[[UnreachableError], None]
+"""Called after each attempt at a connection that has failed."""
+
+
+def ignore(error: UnreachableError) -> None:
+    """Do nothing after an attempt at a connection that has failed."""
 
 
 class _Witness(asyncssh.SSHClient):
@@ -161,7 +173,8 @@ def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) 
     if isinstance(error, asyncssh.PermissionDenied):
         return UnreachableError(_refused_login(machine, banner), final=settled, pause_s=DENIED_S)
     if isinstance(error, asyncssh.Error):
-        return UnreachableError(f"disconnected before the login was through: {banner or error}")
+        why = f"disconnected before the login was through: {banner or error}"
+        return UnreachableError(why, no_way=not banner)
     if isinstance(error, asyncssh.KeyImportError | ValueError):
         return UnreachableError(f"a key cannot be read: {error}", final=True)
     return _network(machine, error)
@@ -174,7 +187,8 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
     if isinstance(error, TimeoutError):
         return UnreachableError(
             f"timed out: no answer on port {machine.port} (is it up, and do its security "
-            "group or firewall let this machine in?)"
+            "group or firewall let this machine in?)",
+            no_way=True,
         )
     if isinstance(error, socket.gaierror):
         return UnreachableError(f"its name cannot be resolved: {error.strerror}", final=True)
@@ -182,7 +196,9 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
         return UnreachableError(f"{error.filename} cannot be read: {error.strerror}", final=True)
     text = str(error) or type(error).__name__
     no_route = re.search("unreachable|no route", text, re.IGNORECASE)
-    return UnreachableError(f"{'no route to it' if no_route else 'disconnected'}: {text}")
+    return UnreachableError(
+        f"{'no route to it' if no_route else 'disconnected'}: {text}", no_way=True
+    )
 
 
 def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:
@@ -225,6 +241,7 @@ async def reach(
     for_s: float,
     attempt: Callable[[], Awaitable[T]],
     longest_wait_s: float = LONGEST_WAIT_S,
+    on_failure: OnFailure = ignore,
 ) -> T:
     """Return what `attempt` returns, which is repeated for up to `for_s` seconds while it raises
     `UnreachableError`: the pauses are random, and each a little longer, up to
@@ -235,6 +252,7 @@ async def reach(
         try:
             return await attempt()
         except UnreachableError as error:
+            on_failure(error)
             if error.final:
                 raise ProviderError(f"{machine}: {error}") from error
             pause_s = max(error.pause_s, wait_s) * random.uniform(1.0, 1.5)  # noqa: S311

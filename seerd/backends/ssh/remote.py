@@ -18,11 +18,13 @@ import asyncssh
 
 from seerd.agent.protocol import Expected
 from seerd.backends.backend import FREE_BYTES, GRACE_S, PYTHON, Site
-from seerd.backends.base import Printed, Provider
+from seerd.backends.base import LaunchProgress, Printed, Provider
 from seerd.backends.ssh.connecting import (
     KEEPALIVE_S,
+    OnFailure,
     RemoteMachine,
     UnreachableError,
+    ignore,
     open_connection,
     reach,
 )
@@ -151,6 +153,7 @@ class Remote:
         patience_s: float,
         gpus: int | None = None,
         cuda: bool | None = None,
+        on_failure: OnFailure = ignore,
     ) -> None:
         """Start the run's agent on this machine; try to log in for `patience_s` seconds. `gpus`,
         `cuda`: what this machine has, if that differs from the others.
@@ -159,7 +162,7 @@ class Remote:
         link.shape = self._options.shape(gpus, cuda)
         packed = await self._packed()
         async with link.lock:
-            await self._begin(machine, link, patience_s, packed)
+            await self._begin(machine, link, patience_s, packed, on_failure)
 
     async def open(self, machine: RemoteMachine) -> asyncssh.SSHClientConnection:
         """Connect and log in once. Raises `UnreachableError`."""
@@ -289,19 +292,25 @@ class Remote:
         machine: Callable[[str], RemoteMachine],
         region: str | None = None,
         prolong: Callable[[float], None] | None = None,
+        progress: Callable[[], Awaitable[LaunchProgress]] | None = None,
     ) -> Site:
         """Return the site of these machines. `machine`: returns how to log in to an instance."""
         self.machine = machine
         expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
-        return Site(provider, self.printed, self, expected, region, prolong)
+        return Site(provider, self.printed, self, expected, region, prolong, progress)
 
     def _link(self, machine: RemoteMachine) -> _Link:
         return self._links.setdefault(machine.name, _Link())
 
     async def _begin(
-        self, machine: RemoteMachine, link: _Link, patience_s: float, packed: PackedBundle
+        self,
+        machine: RemoteMachine,
+        link: _Link,
+        patience_s: float,
+        packed: PackedBundle,
+        on_failure: OnFailure = ignore,
     ) -> None:
-        done = await self._run_task(machine, link, "begin", patience_s, packed)
+        done = await self._run_task(machine, link, "begin", patience_s, packed, on_failure)
         try:
             link.socket = str(done["socket"])
         except INVALID:
@@ -315,6 +324,7 @@ class Remote:
         do: str,
         reach_s: float,
         packed: PackedBundle | None = None,
+        on_failure: OnFailure = ignore,
         **more: object,
     ) -> Any:
         """Run a remote task there, reconnecting for up to `reach_s` seconds; return its result."""
@@ -345,7 +355,7 @@ class Remote:
                 finally:
                     sending(0)
 
-        return await reach(machine, reach_s, attempt)
+        return await reach(machine, reach_s, attempt, on_failure=on_failure)
 
     async def _packed(self) -> PackedBundle:
         """Return the bundle, read from disk once for the same jobs."""

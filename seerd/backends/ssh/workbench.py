@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import asyncssh
@@ -13,8 +14,10 @@ import asyncssh
 from seerd.backends.ssh.connecting import (
     BOOTING,
     LONGEST_WAIT_S,
+    OnFailure,
     RemoteMachine,
     UnreachableError,
+    ignore,
     open_connection,
     reach,
 )
@@ -36,10 +39,13 @@ class Workbench:
         self.lease_s: Callable[[], float] = unlimited
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
-    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
+    async def ready(
+        self, machine: RemoteMachine, patience_s: float, on_failure: OnFailure = ignore
+    ) -> None:
         """Wait until commands can be run there as root, for up to `patience_s` seconds."""
         longest_s = self._longest_wait_s
-        connection = await reach(machine, patience_s, lambda: _let_in(machine), longest_s)
+        let_in = partial(_let_in, machine)
+        connection = await reach(machine, patience_s, let_in, longest_s, on_failure)
         self._connections[machine.name] = connection
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:

@@ -20,7 +20,7 @@ from seerd.agent.protocol import VERSION, Hello, ProtocolError, Renew, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.aws import instances
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.errors import NOT_PERMITTED, AwsError
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.policy import policy
 from seerd.aws.userdata import LOOK_S, WORKED
@@ -290,7 +290,7 @@ async def reboot(fleet: CanaryFleet, launch: WatchedLaunch) -> CheckOutcome:
     try:
         await fleet.cloud.ask("ec2", "reboot_instances", InstanceIds=[launch.instance])
     except AwsError as error:
-        if error.kind is not ErrorKind.DENIED:
+        if error.kind not in NOT_PERMITTED:
             raise
         text = "these credentials may not reboot it; `seerd canary SPEC --policy` prints what may"
         return refused("reboot", "unknown", text, error)

@@ -20,7 +20,7 @@ import asyncssh
 
 from seerd.aws import instances
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING
 from seerd.backends.backend import PYTHON
 from seerd.backends.bundle import build_agent
@@ -41,6 +41,7 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.options import SpecOptions
 from seerd.errors import ProviderError
+from seerd.shell import places
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 
@@ -206,7 +207,7 @@ def judged(check: str, error: AwsError) -> CheckOutcome:
     """Judge a refusal: whether seerd takes it for what it is."""
     if error.kind in ABOUT[check]:
         return refused(check, "passed", error.said, error)
-    if error.kind is ErrorKind.DENIED:
+    if error.kind in NOT_PERMITTED:
         said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
         return refused(check, "unknown", said, error)
     if error.kind in UNRELATED:
@@ -251,7 +252,7 @@ class CanaryFleet:
         folder: Path,
     ) -> None:
         self.rental, self.tokens, self.hard_end = rental, tokens, hard_end
-        self.cluster, self.folder = plan.cluster, folder
+        self.cluster, self.folder, self.home = plan.cluster, folder, plan.home.path
         self.run = f"{plan.run}-{tokens[0]}"
         self.has_objects = False  # whether something of it may lie in the bucket
         source, zip_ = folder / "source", folder / "agent.pyz"
@@ -284,7 +285,9 @@ class CanaryFleet:
 
     async def launch(self, token: str) -> WatchedLaunch:
         """Launch an instance. Raises `LaunchError`, after it was given back."""
-        await self.provider.launch(token, LONGEST_S)
+        launched = await self.provider.launch(token, LONGEST_S)
+        with contextlib.suppress(OSError):  # then the first run tries one instance first
+            places.note(self.home, self.provider.place(launched.instance))
         return self.cloud.launches[token]
 
     async def run_program(self, token: str, program: str, for_s: float = 60.0) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.policy import partition
 from seerd.commands.canary.outcome import CheckOutcome, failed, passed, refused, unknown
 from seerd.errors import ProviderError
@@ -29,7 +29,7 @@ PATIENCE_S = 90.0
 TIDY_S = 30.0  # seconds that such a process has to end in order
 _ROLE = re.compile(r"arn:[^:]*:sts::(\d+):assumed-role/([^/]+)/.*")
 _LEFT_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
-_REFUSALS = frozenset({ErrorKind.DENIED, ErrorKind.UNKNOWN, ErrorKind.REFUSED})
+_REFUSALS = NOT_PERMITTED | {ErrorKind.UNKNOWN, ErrorKind.REFUSED}
 
 Statement = dict[str, Any]
 Environment = Mapping[str, str]

@@ -25,7 +25,7 @@ from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from seerd.agent.wire import encode
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError, ErrorKind, explained
+from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind, explained
 from seerd.aws.identity import date_of
 from seerd.clock import wall
 from seerd.errors import CloudError, SeerdError, StoreError
@@ -83,7 +83,7 @@ def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
             raise StoreError(f"{what}: {error.strerror}: {error.filename}") from None
         refusal = explained(error, what)
         why = f"{refusal}{RIGHTS if refusal.kind is ErrorKind.DENIED else ''}"
-        if denied is CloudError and refusal.kind in {ErrorKind.DENIED, ErrorKind.CREDENTIALS}:
+        if denied is CloudError and refusal.kind in NOT_PERMITTED | {ErrorKind.CREDENTIALS}:
             raise AwsError(why, refusal.kind, refusal.code, refusal.said) from None
         raise StoreError(why, damaged=refusal.kind is ErrorKind.GONE) from None
 
@@ -312,7 +312,8 @@ class _Probe:
             with plain(action, CloudError):
                 return await getattr(self.client, operation)(**where)
         except AwsError as error:
-            self.troubles.append(Trouble(str(error), action, error.said))
+            missing = action if error.kind is not ErrorKind.FORBIDDEN else ""
+            self.troubles.append(Trouble(str(error), missing, error.said))
         except StoreError as error:
             self.troubles.append(Trouble(str(error)))
         return None
@@ -370,7 +371,8 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
                 return probe.troubles
             keys = [row["Key"] for row in page.get("Contents", ()) if at.path_of(row["Key"], "")]
         except AwsError as error:
-            return [Trouble(str(error), "s3:ListBucket", error.said)]
+            missing = "s3:ListBucket" if error.kind is not ErrorKind.FORBIDDEN else ""
+            return [Trouble(str(error), missing, error.said)]
         except StoreError as error:
             return [Trouble(str(error))]
         if not keys:  # many that only begin alike may come before

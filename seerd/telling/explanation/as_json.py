@@ -102,7 +102,7 @@ def _cost(cost: Cost, state: State) -> Json:
     gpu_s = float(cost.billed)
     return {
         "gpu_min": minutes(gpu_s),
-        "usd": round(state.ledger.usd(gpu_s), 4),
+        "usd": round(state.ledger.part_usd(gpu_s, state.now), 4),
         "idle_gpu_min": minutes(cost.idle),
         "starting_gpu_min": minutes(cost.starting),
     }
@@ -246,7 +246,8 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
     decided = [one for one in timeline.explanations if one.decided]
     book, budget, facts = state.ledger, budget_gpu_s(state), state.facts
-    spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
+    wait_s = release_s(state)
+    spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, wait_s)
     under_way = []
     for command in state.under_way.values():
         kind, event = str(type(command).__struct_config__.tag), int(command.id.partition(".")[0])
@@ -300,8 +301,8 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "committed_gpu_min": minutes(committed),
         "left_gpu_min": minutes(budget - committed),
         "budget_gpu_min": minutes(budget),
-        "spent_usd": round(book.usd(spent), 4),
-        "committed_usd": round(book.usd(committed), 4),
+        "spent_usd": round(book.spent_usd(at_s), 4),
+        "committed_usd": round(book.committed_usd(at_s, wait_s), 4),
         "gpus_billed": whole_or_part(sum(charge.gpus for charge in book.open.values())),
         "next": _next(state),
         "under_way": under_way,

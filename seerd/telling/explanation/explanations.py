@@ -30,8 +30,8 @@ the user asks for (extended, added, denied) and the jobs that share the run (job
 job-weighed).
 """
 Kind = Literal[
-    Decision, "ended", "came", "refused", "noticed", "shared", "lost", "stop-wanted", "resumed",
-    "not-usable", "over", "slow", "warned", "remark",
+    Decision, "ended", "awaited", "came", "refused", "noticed", "shared", "lost", "stop-wanted",
+    "resumed", "not-usable", "over", "slow", "warned", "remark",
 ]  # fmt: skip
 """What was decided, and what happened."""
 

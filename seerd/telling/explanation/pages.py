@@ -216,7 +216,8 @@ def _cost(cost: Cost, state: State) -> Parts:
 
     def share(part: float, of: float) -> str:
         # A tenth of a cent is exact enough for the parts to add up.
-        usd = f", ${state.ledger.usd(of):.3f}" if state.ledger.usd_per_gpu_h else ""
+        book = state.ledger
+        usd = f", ${book.part_usd(of, state.now):.3f}" if book.usd_per_gpu_h else ""
         idle = f", {part / of:.0%} idle" if per_instance and of else ""
         return f"{of / 60:.2f} GPU-min{usd}{idle}"
 

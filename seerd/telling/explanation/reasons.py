@@ -178,16 +178,8 @@ def _happened(step: Step) -> Explanations:
             | events.InstanceTerminated()
         ):
             yield from _ends(step)
-        case events.InstanceReady() if event.instance in state.fleet.instances:
-            asked_s = step.known.asked_s.get(event.command)
-            after_s = None if asked_s is None else round(state.now - asked_s, 3)
-            about = {"asked": event.command, "after_s": after_s}
-            gpus = state.facts.gpus(event.gpus)
-            yield step.tell("came", event, "instance", gpus=gpus, **about)
-        case events.LaunchRefused() if event.command in state.fleet.instances:
-            again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING
-            again = round(again_s, 3) if running and state.now < again_s < math.inf else None
-            yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
+        case events.InstanceAwaited() | events.InstanceReady() | events.LaunchRefused():
+            yield from _of_a_launch(event, step)
         case events.InstanceNoticed():
             instance = state.fleet.instances.get(event.instance)
             if instance is not None and instance.phase in GONE:
@@ -207,6 +199,26 @@ def _happened(step: Step) -> Explanations:
         case _ if type(event) in AS_RECORDED:
             kind, keys = AS_RECORDED[type(event)]
             yield step.tell(kind, event, keys)
+
+
+def _of_a_launch(
+    event: events.InstanceAwaited | events.InstanceReady | events.LaunchRefused, step: Step
+) -> Explanations:
+    state = step.state
+    instances, asked = state.fleet.instances, {"asked": event.command}
+    match event:
+        case events.InstanceAwaited():
+            about = {"detail": event.why, "where": event.where}
+            yield step.tell("awaited", event, "instance what", **asked, **about)
+        case events.InstanceReady() if event.instance in instances:
+            asked_s = step.known.asked_s.get(event.command)
+            after_s = None if asked_s is None else round(state.now - asked_s, 3)
+            gpus = state.facts.gpus(event.gpus)
+            yield step.tell("came", event, "instance", gpus=gpus, **asked, after_s=after_s)
+        case events.LaunchRefused() if event.command in instances:
+            again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING
+            again = round(again_s, 3) if running and state.now < again_s < math.inf else None
+            yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
 
 
 def _ends(step: Step) -> Explanations:

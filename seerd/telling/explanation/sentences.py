@@ -65,7 +65,7 @@ def used(state: State) -> dict[str, str]:
     }
     if book.usd_per_gpu_h:
         limit = "" if limits.cost_usd is None else f" of {format_money(limits.cost_usd)}"
-        texts["money"] = f"{format_money(book.usd(spent))}{limit}"
+        texts["money"] = f"{format_money(book.spent_usd(state.now))}{limit}"
     return texts
 
 
@@ -169,6 +169,7 @@ SAYS: dict[Kind, str] = {
     "ended": "{trial}: {how:reason}{after}",
     "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
     "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {why:reason}",
+    "awaited": "{instance}: {what:reason}",
     "came": "{instance}: ready with {gpus:GPU}[, asked for {after_s:about} before]",
     "refused": "no instance: {detail}[; asked again at {again_s:at}]",
     "noticed": "{notice:reason}[; {trials:names} must save and go on elsewhere]",
@@ -279,6 +280,13 @@ REASONS: dict[str, dict[str, str]] = {
         "budget": "the budget could not pay for it and for giving everything back",
         "late": "it would come too late to be of use before the end",
         "most": "no more may be there at once, and what the cloud takes away counts until then",
+        "scout": "whether an instance can be used here is tried with one; the others follow",
+    },
+    "awaited": {
+        "launched": "launched[ ({where})]; it costs nothing until it runs",
+        "running": "runs, and is billed; it boots until somebody can log in",
+        "unreached": "runs, and nobody can log in: {detail}",
+        "reached": "its agent answers; data, setup commands and checks are next",
     },
     "noticed": {
         "interruption": "the cloud takes {instance} away[ at {by_s:at}]",

@@ -245,8 +245,10 @@ def gauges_of(state: State, now_s: float) -> list[Gauge]:
         Gauge("budget", spent / budget, committed / budget, text, more),
     ]
     if usd is not None and book.usd_per_gpu_h:
-        text = f"${book.usd(spent):.2f} of ${usd:g}"
-        gauges.append(Gauge("cost", book.usd(spent) / usd, book.usd(committed) / usd, text))
+        spent_usd, ahead_s = book.spent_usd(now_s), release_s(state) if book.open else 0.0
+        text = f"${spent_usd:.2f} of ${usd:g}"
+        more_usd = book.committed_usd(now_s, ahead_s)
+        gauges.append(Gauge("cost", spent_usd / usd, more_usd / usd, text))
     return gauges
 
 

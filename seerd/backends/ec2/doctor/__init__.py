@@ -5,22 +5,25 @@ would be the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from seerd.aws import instances
-from seerd.aws.cloud import Cloud, Lifetime
+from seerd.aws import disk_keys, instances
+from seerd.aws.cloud import Cloud
+from seerd.aws.credentials import Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import Introduction, introduce, owner_of
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.network import SecurityGroup, Subnet
 from seerd.aws.policy import NOBODY, SPOT_ROLE, SPOT_SERVICE, Needs, dry_run, has_spot_role
 from seerd.backends.backend import MARGIN_S
+from seerd.backends.ec2.asking import outlasts
 from seerd.backends.ec2.doctor import network, renting
 from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import settings_of
+from seerd.backends.ec2.offer import check_filled_in, settings_of
 from seerd.backends.ec2.request import Candidate, run_instances
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.examining import Case, Finding, Level, store_findings
@@ -82,13 +85,20 @@ def clock(ahead_s: float | None) -> list[Finding]:
 
 
 async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
-    """Return what the policy for this spec has to permit; AWS is asked for the account."""
+    """Return what the policy for this spec has to permit; AWS is asked for the account. Raises
+    `UsageError` for names that are still an example's.
+    """
+    check_filled_in(spec, keys)
     async with Cloud(keys.region) as cloud:
         try:
             region = cloud.region
         except AwsError:
             region = "*"
         who = await introduce(cloud) if region != "*" else None
+        key = ""
+        if who is not None and who.error is None:
+            with contextlib.suppress(AwsError):  # the policy is printed before there are rights
+                key = await disk_keys.default_key(cloud)
     kept = spec.cluster.store or ""
     in_s3 = bool(kept) and by_address(kept).by_urls
     at = Address.parse(kept) if in_s3 else Address("YOUR-BUCKET", "seerd")
@@ -103,23 +113,16 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
         spot=keys.market == "spot",
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
+        disk_key="" if disk_keys.is_of_aws(key) else key,
     )
 
 
 def _last(notes: AwsNotes, who: Introduction, lifetime: Lifetime) -> None:
     """Note whose the credentials are, and whether they outlast a run that begins now."""
-    found = f"{who.arn} (from {lifetime.source})"
-    if lifetime.renewed or lifetime.ends_at is None:
-        notes.ok("credentials", found)
-        return
-    left_s = lifetime.ends_at - time.time()
     needed_s = (notes.case.spec.limits.deadline_s or 3600.0) + MARGIN_S
-    ends = f"{found}; they end in {format_duration(max(0, round(left_s)))}"
-    if left_s < needed_s:
-        todo = f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role"
-        notes.warn("credentials", ends, todo)
-    else:
-        notes.ok("credentials", ends)
+    ends, todo = outlasts(lifetime, needed_s, time.time())
+    found = f"{who.arn} (from {lifetime.source})" + (f"; they {ends}" if ends else "")
+    notes.note("credentials", "warning" if todo else "ok", found, todo)
 
 
 async def _in_ec2(notes: AwsNotes, owner: str) -> list[Finding]:
@@ -147,7 +150,7 @@ async def _in_ec2(notes: AwsNotes, owner: str) -> list[Finding]:
     ends = dry_run(notes.aws, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
     if (error := await notes.ask("permissions", "ec2:TerminateInstances", ends)) is not None:
         notes.refused("permissions", "ec2:TerminateInstances", error)
-    if not any(line.missing for line in notes.lines[before:]):
+    if not notes.forbidden and not any(line.missing for line in notes.lines[before:]):
         notes.ok("permissions", "describing, launching, tagging and terminating instances")
     if live:
         found = f"{len(live)} of yours are there already"

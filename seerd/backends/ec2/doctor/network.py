@@ -8,7 +8,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 
-from seerd.aws import network
+from seerd.aws import network, routes
 from seerd.aws.errors import AwsError
 from seerd.aws.network import SecurityGroup, Subnet
 from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
@@ -37,12 +37,48 @@ async def look(notes: AwsNotes, rented: Rented) -> tuple[list[Subnet], list[Secu
         else:
             notes.ok("subnets", text)
         await _offered(notes, places, rented)
+        await _routes(notes, places)
     groups = await _groups(notes, places)
     if groups:
         notes.lines.append(access(groups, cluster.address, _our_address))
     if groups and rented.types and rented.peak.largest > rented.types[0].gpus:
         notes.lines.append(among(groups, rented.peak.largest))
     return places, groups
+
+
+async def _routes(notes: AwsNotes, places: Sequence[Subnet]) -> None:
+    """Check that instances can be reached at a public address, and that they reach the store."""
+    try:
+        ways = await routes.ways_out(notes.aws, places)
+    except AwsError as error:
+        action = "ec2:DescribeRouteTables"
+        action = "ec2:DescribeVpcEndpoints" if "DescribeVpcEndpoints" in str(error) else action
+        notes.refused("routes", action, error, "warning")
+        return
+    is_public = notes.keys.address == "public"
+    closed = [way for way in ways if not (way.internet if is_public else way.relay or way.s3)]
+    if closed:
+        names, table = ", ".join(way.subnet for way in closed), closed[0].table
+        if is_public:
+            found = f"{names} has no route to an internet gateway, so nobody can log in there"
+            todo = f"aws ec2 create-route --route-table-id {table} --gateway-id INTERNET-GATEWAY"
+            todo = f"name other subnets, or: {todo} --destination-cidr-block {routes.EVERYWHERE}"
+        else:
+            tables = " ".join(dict.fromkeys(way.table for way in closed))
+            found = f"{names} has no way to S3, so no checkpoint can be stored"
+            todo = f"aws ec2 create-vpc-endpoint --vpc-id {places[0].vpc} --route-table-ids "
+            todo += f"{tables} --service-name com.amazonaws.{notes.aws.region}.s3"
+        notes.problem("routes", found, todo)
+        return
+    only_s3 = [] if is_public else [way.subnet for way in ways if not way.relay]
+    found = "instances reach the internet, and S3"
+    if only_s3:
+        found = f"S3 is reached through an endpoint; {', '.join(only_s3)} reaches nothing else"
+    if only_s3 and notes.case.spec.train.setup:
+        todo = "what train.setup downloads needs a NAT gateway, or an image that has it"
+        notes.warn("routes", found, todo)
+    else:
+        notes.ok("routes", found)
 
 
 async def _offered(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
@@ -57,9 +93,7 @@ async def _offered(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) ->
         return
     nowhere = [name for name in names if not offered[name] & zones]
     if len(nowhere) == len(names):
-        where = ", ".join(sorted(set().union(*offered.values()))) or "no zone of the region"
-        found = f"{', '.join(nowhere)} is offered in {where}, and no subnet is there"
-        notes.problem("zones", found, "name others")
+        notes.problem("zones", network.nowhere_offered(offered), "name others")
         return
     found = "; ".join(
         f"{name} in {', '.join(sorted(offered[name] & zones)) or 'none of them'}" for name in names

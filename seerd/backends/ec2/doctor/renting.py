@@ -4,12 +4,13 @@ by itself, since a run may get any of them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from seerd.aws import images, quotas, types
-from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws import disk_keys, images, quotas, types
+from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
@@ -21,6 +22,9 @@ from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, Peak, 
 from seerd.errors import UsageError
 
 QUOTA = "servicequotas:GetServiceQuota"
+DAY_S = 86400.0
+OLD_S = 365 * DAY_S  # from then on an image is old
+NEWER = "name a newer one in cluster.image; docs/aws.md says how to find one"
 
 T = TypeVar("T")
 
@@ -32,10 +36,12 @@ class AwsNotes(Notes):
     aws: Ec2Sweeper
     case: Case
     keys: Ec2Keys
+    forbidden: bool = False  # whether a policy of others forbids a call
 
     def refused(self, check: str, action: str, error: AwsError, level: Level = "problem") -> None:
         """Note that AWS has refused a call which needs the permission `action`."""
         if error.kind is not ErrorKind.DENIED:
+            self.forbidden = self.forbidden or error.kind is ErrorKind.FORBIDDEN
             self.note(check, level, str(error))
             return
         named = denied_action(str(error), action)
@@ -51,7 +57,7 @@ class AwsNotes(Notes):
         try:
             return await work
         except AwsError as error:
-            level = denied if error.kind is ErrorKind.DENIED else "problem"
+            level = denied if error.kind in NOT_PERMITTED else "problem"
             self.refused(check, action, error, level)
             return None
 
@@ -75,6 +81,7 @@ async def look(notes: AwsNotes) -> Rented:
     notes.lines.append(plan)
     peak = peak or Peak(instances=1, largest=1)
     await _quota(notes, kinds, peak.instances)
+    await _disk_key(notes)
     return Rented(kinds, await _image(notes, kinds), peak)
 
 
@@ -146,7 +153,9 @@ async def _image(notes: AwsNotes, kinds: Sequence[Ec2Type]) -> Image | None:
     kind = image.architecture
     wrong = ", ".join(one.name for one in kinds if kind and kind not in one.architectures)
     name = " ".join(filter(None, (image.image, image.name, kind)))
-    found = f"{name}, root disk {disk_gb or '?'} GB"
+    found, now = f"{name}, root disk {disk_gb or '?'} GB", time.time()
+    if image.made_at is not None:
+        found += f", {max(0, round((now - image.made_at) / DAY_S))} days old"
     undriven = ", ".join(images.unfit(image, (one.name for one in kinds)))
     if undriven:
         todo = "name g4dn or newer in cluster.instance_type, or another image"
@@ -160,6 +169,35 @@ async def _image(notes: AwsNotes, kinds: Sequence[Ec2Type]) -> Image | None:
     elif 0 < disk_gb * 2**30 <= FREE_BYTES:
         todo = "give more with cluster.volume_gb"
         notes.problem("image", f"{found}: too small for checkpoints", todo)
+    elif image.deprecated_at is not None and image.deprecated_at < now:
+        day = time.strftime("%Y-%m-%d", time.gmtime(image.deprecated_at))
+        notes.warn("image", f"{found}: deprecated since {day}, so it gets no more patches", NEWER)
+    elif image.made_at is not None and now - image.made_at > OLD_S:
+        notes.warn("image", f"{found}: its driver and torch are as old", NEWER)
     else:
         notes.ok("image", found)
     return image
+
+
+async def _disk_key(notes: AwsNotes) -> None:
+    """Check the key that encrypts the disks: an instance whose disk has none ends at once."""
+    try:
+        key = await disk_keys.default_key(notes.aws)
+        if disk_keys.is_of_aws(key):
+            notes.ok("disk key", f"{key}, which is AWS's own")
+            return
+        state = await disk_keys.state_of(notes.aws, key)
+    except AwsError as error:
+        action = "kms:DescribeKey" if "DescribeKey" in str(error) else "ec2:GetEbsDefaultKmsKeyId"
+        level: Level = "problem" if error.code == "NotFoundException" else "warning"
+        notes.refused("disk key", action, error, level)
+        return
+    region = notes.aws.region
+    if state != disk_keys.ENABLED:
+        found = f"{key}, which encrypts the disks, is {state}: no instance can start"
+        todo = f"aws kms enable-key --region {region} --key-id {key}, or AWS's own: "
+        todo += f"aws ec2 reset-ebs-default-kms-key-id --region {region}"
+        notes.problem("disk key", found, todo)
+        return
+    needed = "these credentials need its use for disks, which the printed policy permits"
+    notes.ok("disk key", f"{key} of this account; {needed}")

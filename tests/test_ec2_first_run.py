@@ -1,0 +1,69 @@
+"""The first run on an account where instances are of no use: the cause is told with what to type,
+and no more is paid for than one instance and one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.testbed.ec2_world import Job
+from bench.testbed.rig import Rig
+from tests.test_ec2_runs import Coordinator, write
+
+PATIENCE_S = 200.0  # two boots in vain, and a wait between them
+WORDS = "explicit deny in a VPC endpoint policy"
+
+
+@pytest.fixture
+def coordinator(rig: Rig, tmp_path: Path) -> Iterator[Coordinator]:
+    rig.set_boot(pending_s=4.0, boot_s=0.5)
+    with Coordinator(rig, tmp_path) as made:
+        yield made
+
+
+def begin(coordinator: Coordinator, cluster: str = "") -> None:
+    """Two instances of four GPUs would do from the start."""
+    write(coordinator, Job("6m", "48gpu-min", limits="max_gpus = 8", scout="true"))
+    text = coordinator.spec.read_text()
+    coordinator.spec.write_text(text.replace("[cluster]\n", f"[cluster]\n{cluster}"))
+
+
+def test_where_nobody_can_log_in_two_instances_are_paid_for_and_the_command_is_told(
+    coordinator: Coordinator,
+) -> None:
+    """The rig's public addresses lead nowhere."""
+    rig = coordinator.rig
+    begin(coordinator, 'address = "public"\nboot = "12s"\n')
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.ends(run, 5, PATIENCE_S)
+    account, lines = rig.account(), coordinator.lines()
+    assert len(account) == 2
+    for instance in account:
+        assert f"{instance}: launched (" in lines
+        assert f"{instance}: runs, and is billed" in lines
+    assert "only 1 of 2 instances: whether an instance can be used here is tried with one" in lines
+    group = f"--region us-east-1 --group-id {rig.security_group} --protocol tcp --port 22"
+    assert f"aws ec2 authorize-security-group-ingress {group}" in lines
+    assert "longer --deadline" not in lines
+    charges = coordinator.json("ledger", "last")["charges"]
+    assert {charge["instance"] for charge in charges} == set(account)
+    assert coordinator.json("replay", "last")["same"]
+
+
+def test_where_the_store_refuses_instances_each_subnet_is_tried_with_one(
+    coordinator: Coordinator,
+) -> None:
+    rig = coordinator.rig
+    begin(coordinator)
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.says("launched (", within_s=PATIENCE_S)
+    rig.fail("s3:PutObject", "AccessDenied", times=None, message=WORDS, status=403)
+    coordinator.ends(run, 5, PATIENCE_S)
+    account, lines = rig.account(), coordinator.lines()
+    assert len({one.zone for one in account.values()}) == len(account) == 2
+    assert WORDS in lines
+    assert "so a policy of the bucket or of an endpoint of vpc-" in lines
+    assert "0 instances, 0 volumes left" in lines
