@@ -480,7 +480,7 @@ DECIDING = (
         (PARTS,),
     ),
     Mutant(
-        "a trial that lacked memory on its part gets the same part again",
+        "too small a part is given again",
         "a trial that lacked memory on its part goes on once with twice the part",
         "enough_memory",
         "min(2 * trial.had, state.facts.parts)",
