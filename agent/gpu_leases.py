@@ -285,7 +285,7 @@ def part_name(gpu: str, part: int, parts: int) -> str:
     return gpu if parts == 1 else f"{gpu}.{part}of{parts}"
 
 
-class Piece(NamedTuple):
+class LeasedPart(NamedTuple):
     """What a lease is for."""
 
     gpu: str  # name of the whole GPU's lease
@@ -293,10 +293,10 @@ class Piece(NamedTuple):
     parts: int  # how many of these the GPU has; 1: it is the whole GPU
 
 
-def piece_of(lease: str) -> Piece:
+def piece_of(lease: str) -> LeasedPart:
     """Return what a lease is for."""
     match = PART.fullmatch(lease)
-    return Piece(match[1], int(match[2]), int(match[3])) if match else Piece(lease, 0, 1)
+    return LeasedPart(match[1], int(match[2]), int(match[3])) if match else LeasedPart(lease, 0, 1)
 
 
 def gpu_of(lease: str) -> str:

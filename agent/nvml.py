@@ -19,7 +19,7 @@ Shares = list[Optional[float]]
 """Utilisation of each GPU (0 to 1); None: unknown."""
 
 
-class Memory(NamedTuple):
+class GpuMemory(NamedTuple):
     """Memory of a GPU, in bytes."""
 
     used: int  # by all processes, and by the driver
@@ -58,13 +58,13 @@ class Nvml:
             for handle in self._handles
         ]
 
-    def memory(self) -> list[Optional[Memory]]:
+    def memory(self) -> list[Optional[GpuMemory]]:
         """Return the memory of each GPU now; None: unknown."""
         seen, ask = _Memory(), self._library.nvmlDeviceGetMemoryInfo
         return [
             None
             if handle is None or ask(handle, ctypes.byref(seen))
-            else Memory(seen.used, seen.total)
+            else GpuMemory(seen.used, seen.total)
             for handle in self._handles
         ]
 
@@ -79,7 +79,7 @@ class Nvml:
 def watch(
     names: list[str],
     report: Callable[[Shares], Any],
-    see: Callable[[list[Optional[Memory]]], Any],
+    see: Callable[[list[Optional[GpuMemory]]], Any],
     look_s: float = 2.0,
     means: int = 15,
 ) -> threading.Thread:
@@ -96,7 +96,7 @@ def watch(
 def _keep_looking(
     names: list[str],
     report: Callable[[Shares], Any],
-    see: Callable[[list[Optional[Memory]]], Any],
+    see: Callable[[list[Optional[GpuMemory]]], Any],
     look_s: float,
     means: int,
 ) -> None:

@@ -84,7 +84,7 @@ from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
 
 if TYPE_CHECKING:
-    from seerd.agent.nvml import Memory
+    from seerd.agent.nvml import GpuMemory
 
 Seen = TypeVar("Seen")
 Beside = Callable[[Coroutine[Any, Any, None]], None]
@@ -377,7 +377,7 @@ class Orders:
         own, shared = devices(gpus, self._visible), self._shared
         return [seen_of.get(name) for name in (own if shared is None else shared.shown(gpus))]
 
-    def see_memory(self, seen: Sequence[Optional[Memory]]) -> None:
+    def see_memory(self, seen: Sequence[Optional[GpuMemory]]) -> None:
         """Note the memory of each of `devices` for the attempt that has it, if only one does."""
         for gpu, memory in enumerate(self.by_number(seen)):
             users = [each for each in self._attempts.values() if gpu in each.start.devices]

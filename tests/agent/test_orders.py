@@ -20,7 +20,7 @@ from seerd.agent import clock, gpu_sharing, host
 from seerd.agent.family import Crowding, ProcessTable
 from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
-from seerd.agent.nvml import Memory
+from seerd.agent.nvml import GpuMemory
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
     Ask,
@@ -581,7 +581,7 @@ def test_the_memory_of_a_gpu_is_that_of_the_attempt_that_has_it_alone(stage: Sta
         stage.order(Start(f"s-{trial}", trial, 1, list(slots), config, 17, [], parts=2))
 
     def see(*used: int) -> None:
-        stage.orders.see_memory([Memory(some, 8000) for some in used])
+        stage.orders.see_memory([GpuMemory(some, 8000) for some in used])
 
     async def script() -> None:
         stage.order(Prepare("p", replace(stage.job, **SCRIPTED), parts=2))  # type: ignore[arg-type]

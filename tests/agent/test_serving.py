@@ -194,7 +194,7 @@ def test_a_daemon_is_welcomed_with_what_the_agent_is(alone: Alone) -> None:
     welcome, wall = alone.welcome, time.time()
     assert before <= welcome.now <= clock.now()
     assert welcome == Welcome(
-        *(11, "1", 4, 0, welcome.now, [], host.boot_id(), welcome.wall, True, 0, []),
+        *(11, "2", 4, 0, welcome.now, [], host.boot_id(), welcome.wall, True, 0, []),
     )
     assert abs(welcome.wall - wall) < 30
     assert (alone.folder / "agent.sock").stat().st_mode & 0o777 == 0o600

@@ -480,7 +480,7 @@ DECIDING = (
         (PARTS,),
     ),
     Mutant(
-        "a trial that lacked memory on its part gets the same part again",
+        "too small a part is given again",
         "a trial that lacked memory on its part goes on once with twice the part",
         "enough_memory",
         "min(2 * trial.had, state.facts.parts)",
@@ -488,7 +488,7 @@ DECIDING = (
         (PARTS, "tests/test_parts_runs.py"),
     ),
     Mutant(
-        "a trial that lacked memory after it had grown gets the part that it had",
+        "a trial that lacked memory after it had grown gets what it had",
         "a trial that lacked memory on its part goes on once with twice the part",
         "enough_memory",
         "trial.had",
