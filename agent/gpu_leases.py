@@ -293,7 +293,7 @@ class LeasedPart(NamedTuple):
     parts: int  # how many of these the GPU has; 1: it is the whole GPU
 
 
-def piece_of(lease: str) -> LeasedPart:
+def leased_part(lease: str) -> LeasedPart:
     """Return what a lease is for."""
     match = PART.fullmatch(lease)
     return LeasedPart(match[1], int(match[2]), int(match[3])) if match else LeasedPart(lease, 0, 1)
@@ -301,13 +301,13 @@ def piece_of(lease: str) -> LeasedPart:
 
 def gpu_of(lease: str) -> str:
     """Return the lease of the GPU that this one is a part of."""
-    return piece_of(lease).gpu
+    return leased_part(lease).gpu
 
 
 def leases_text(leases: Iterable[str]) -> str:
     """Write which GPUs, and how much of shared ones, these leases are for: 2/4 of gpu-0, gpu-1."""
-    pieces = [piece_of(lease) for lease in leases]
-    counts = Counter((piece.gpu, piece.parts) for piece in pieces)
+    leased = [leased_part(lease) for lease in leases]
+    counts = Counter((part.gpu, part.parts) for part in leased)
     return ", ".join(
         gpu if parts == 1 else f"{count}/{parts} of {gpu}" for (gpu, parts), count in counts.items()
     )
@@ -383,7 +383,7 @@ def report() -> dict[str, Any]:
         "now": now,
         "gpus": [
             {
-                **piece_of(lease)._asdict(),
+                **leased_part(lease)._asdict(),
                 "held": lease in holders,
                 **_use(lease, holders.get(lease)),
             }
@@ -397,7 +397,7 @@ def report() -> dict[str, Any]:
 
 def _counted(run: RunHere, leases: Sequence[str]) -> dict[str, Any]:
     """Return what is shown of a run that has these leases. Parts of GPUs are fractions, exactly."""
-    held = sum(run.parts if piece_of(lease).parts == 1 else 1 for lease in leases)
+    held = sum(run.parts if leased_part(lease).parts == 1 else 1 for lease in leases)
     slots = {"gpus": held, "most": run.most, "wants": run.wants}
     names = ("run", "user", "weight", "since", "lives", "parts")
     return {

@@ -13,6 +13,7 @@ from seerd.planner.gpu_parts import MOST_PARTS, gpus_number, gpus_text
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.spec.experiment import Experiment
+from seerd.spec.program import TO_HOLD
 from seerd.spec.spec import Spec, SpecLimits
 
 TO_MEASURE = 4  # how many parts `seerd profile` measures for "auto"
@@ -23,7 +24,7 @@ NOT_MEASURED = (
 )
 NOT_HELD = (
     'cluster.parts = "auto" is 1: no Python file of the source imports torch or JAX, and without '
-    "MPS nothing else holds trials to their parts of a GPU's memory"
+    f"MPS nothing else holds trials to their parts of a GPU's memory; {TO_HOLD}"
 )
 NO_GPUS = (
     "cluster.parts = {parts}: trials run on CPU slots, and only a GPU can be shared by trials; "

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seerd.agent.arguments import places
-from seerd.agent.warm.gpu_share import MPS
 from seerd.core.events import Goal
-from seerd.spec.program import SEERD, misread, shown, shows
+from seerd.spec.program import SEERD, TO_HOLD, misread, shown, shows
 from seerd.spec.spec import Spec
 
 LESS_IS_BETTER = re.compile(
@@ -59,7 +58,7 @@ def doubts(spec: Spec) -> list[str]:
         lines.append(
             f"cluster.parts = {spec.cluster.parts}, and no Python file of the source imports torch "
             "or JAX: nothing holds a trial to its part of a GPU's memory, and one that takes more "
-            f'fails its neighbours, too; env = {{ {MPS} = "1" }} in [train] holds any program'
+            f"fails its neighbours, too; {TO_HOLD}"
         )
     return [*lines, *_of_what_is_not_read(spec)]
 

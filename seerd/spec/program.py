@@ -20,6 +20,7 @@ from re import Pattern
 from typing import TYPE_CHECKING, Any
 
 from seerd.agent.arguments import interpreter_words, text_of
+from seerd.agent.warm.gpu_share import MPS
 from seerd.planner.space import Space
 from seerd.spec.ignored import ignoring
 
@@ -42,6 +43,8 @@ HELD = re.compile(
     rb"\b(?:import|from)\s+(?:[\w., ]+,\s*)?(?:torch\w*|(?:pytorch_)?lightning|accelerate|peft|timm"
     rb"|transformers|diffusers|fastai|ultralytics|monai|jax|flax|optax|equinox)\b"
 )
+# what a person can do where HELD is nowhere
+TO_HOLD = f'env = {{ {MPS} = "1" }} in [train] holds any program'
 # how many files of the source are listed, and how long a file is that is read
 MOST_FILES, MOST_BYTES = 5_000, 1 << 20
 
