@@ -464,14 +464,14 @@ class Coordinator:
         return 0 if outline is None else len(outline.stages)
 
     def _settings(self) -> Ec2Settings:
-        scenario = self._scenario
+        scenario, cluster = self._scenario, self._scenario.facts.cluster
         return Ec2Settings(
             run=scenario.facts.run,
             name="simulated",
             owner="somebody",
             region="us-east-1",
             instance_types=("p3.8xlarge",),
-            gpus=scenario.facts.cluster.gpus_per_instance,
+            gpus=cluster.gpus_per_instance // cluster.parts,
             market="spot",
             image="ami-1",
             hard_end=EPOCH + self.limits.deadline_s + MARGIN_S,

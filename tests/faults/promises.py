@@ -182,9 +182,12 @@ class Promises:
 
     def _every_instance_is_known(self, state: State) -> None:
         """Every instance that the cloud has is known to the run by its id or its launch, or is soon
-        ended.
+        ended; each has the slots that the plan counts with.
         """
-        now = self._play.now
+        now, slots = self._play.now, state.facts.cluster.gpus_per_instance
+        for name, instance in state.fleet.instances.items():
+            if instance.gpus != slots:
+                self.broken(f"{name} has {instance.gpus} slots, and instances have {slots}")
         for instance in self._play.ec2.live():
             if instance.id in state.fleet.instances or instance.command in state.fleet.instances:
                 self._unknown_since.pop(instance.id, None)

@@ -228,7 +228,8 @@ class Play:
     # ------------------------------------------------------------ instances
 
     def _boots(self, instance: cloud.Instance) -> None:
-        gpus = self.scenario.facts.cluster.gpus_per_instance
+        cluster = self.scenario.facts.cluster
+        gpus = cluster.gpus_per_instance // cluster.parts
         host = Host(
             instance,
             self.scenario.facts.run,
