@@ -265,10 +265,11 @@ class Flight:
             self._report("unreached", why=why)
 
     def _advice_on(self, entry: RegisterEntry) -> str:
-        public = self._context.settings.address == "public"
+        settings = self._context.settings
+        public = settings.address == "public"
         let_in = LET_IN.format(
             region=self._context.cloud.region,
-            group=next(iter(entry.groups), "GROUP"),
+            group=next(iter(entry.groups or settings.security_groups), "GROUP"),
             source='"$(curl -s https://checkip.amazonaws.com)"' if public else "ADDRESS",
         )
         return (TO_PUBLIC if public else TO_PRIVATE).format(let_in=let_in)
