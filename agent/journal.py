@@ -79,7 +79,8 @@ class AgentJournal:
         """
         if order.id in self._orders:
             return False
-        self._write(_kept(encode(order)))
+        without_urls = replace(order, proof=None) if isinstance(order, Prepare) else order
+        self._write(_kept(encode(without_urls)))
         self._orders[order.id] = order
         return True
 
