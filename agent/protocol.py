@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Optional, Union, get_args
 
 from seerd.agent.patterns import ObservedScript
 
-VERSION = 12
+VERSION = 11
 MAX_LINE = 1 << 20
 PARTS = (1, 2, 4, 8, 16)  # how many slots a GPU may have
 

@@ -60,9 +60,11 @@ def decode(line: bytes) -> Message:
 def _line(message: Message) -> bytes:
     body = {"kind": message.kind, **asdict(message)}
     if body.get("parts") == 1:
-        del body["parts"]  # so runs without parts are as they were for all versions
+        del body["parts"]  # so messages without these are as they were for all versions
     if body.get("cause") == "":
-        del body["cause"]  # earlier versions read this too: it answers foreign ones
+        del body["cause"]
+    if body.get("proof", ...) is None:
+        del body["proof"]
     return _ENCODER.encode(body).encode() + b"\n"
 
 
