@@ -133,6 +133,7 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         names=spec.space.names,
         fill=list(train.fill),
         observed=train.observed,
+        secrets=list(train.secrets),
     )
 
 
