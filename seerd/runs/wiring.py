@@ -209,6 +209,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         prolong=resources.prolong,
         progress=site.progress,
         without_store=site.without_store,
+        note_taken=site.note_taken,
         note_ready=None if site.place is None else partial(_note_ready, folder, site.place),
     )
 

@@ -60,6 +60,8 @@ class RunEnvironment:
     without_store: WithoutStore | None = None
     # notes that an instance is ready where it is, for later runs; None: nobody wants to know
     note_ready: Callable[[str], None] | None = None
+    # notes that the cloud takes an instance back, see `backends.backend.Site`
+    note_taken: Callable[[str], None] | None = None
     timings: DaemonTimings = TIMINGS
 
     @property
