@@ -11,6 +11,7 @@ from seerd.spec import values as v
 from seerd.spec.keys import BackendKeys, setting
 
 Market = Literal["on-demand", "spot"]
+Address = Literal["private", "public", "instance-connect"]
 
 
 def markets(value: Any) -> tuple[Market, ...]:
@@ -45,8 +46,8 @@ class Ec2Keys(BackendKeys):
     security_groups: tuple[str, ...] = setting(v.list_of(v.text), default=())
     key: str | None = setting(v.text, default=None)  # an EC2 key pair for people; None: none
     # which address seerd connects to
-    address: Literal["private", "public"] = setting(
-        v.one_of("private", "public"), default="private"
+    address: Literal["private", "public", "instance-connect"] = setting(
+        v.one_of("private", "public", "instance-connect"), default="private"
     )
     # GB of the root disk; None: as the image has it
     volume_gb: int | None = setting(v.whole(1), default=None)

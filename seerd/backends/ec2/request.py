@@ -50,7 +50,9 @@ class Ec2Settings:
     subnets: tuple[str, ...] = ()  # in order of preference; none: those of the default network
     security_groups: tuple[str, ...] = ()  # ids; none: the network's default
     key: str | None = None  # name of an EC2 key pair, for people who log in; None: none
-    address: Literal["private", "public"] = "private"  # the address that the daemon logs in to
+    # the address that the daemon logs in to; "instance-connect": the private one, through an EC2
+    # Instance Connect Endpoint
+    address: Literal["private", "public", "instance-connect"] = "private"
     volume_gb: int | None = None  # least size of the root disk; None: the image's
     throughput: int | None = None  # MiB/s of the disks; None: EBS's own
     # MiB/s at which the disks are loaded from snapshots; None: as they are read
