@@ -42,7 +42,7 @@ async def quote(keys: Ec2Keys) -> Quote:
         keys, gpus, price.usd, source, most_usd_per_h=most, threads=threads, owner=owner
     )
     offer = replace(offer, bid=price.bid)
-    if len(set(price.prices.values())) > 1:
+    if len(set(price.prices.values())) > 1 or keys.falls_back:
         offer = replace(offer, prices=price.prices)
     if not keys.scout:
         return offer
@@ -83,7 +83,8 @@ async def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
     """Ask whether the account may have `peak` instances at a time."""
     async with Cloud(keys.region) as cloud:
         kinds = await types.describe(cloud, keys.types)
-        return await quotas.check_all(cloud, kinds, keys.market, peak)
+        asked = [await quotas.check_all(cloud, kinds, market, peak) for market in keys.market]
+    return next((quota for quota in asked if quota.enough is not False), asked[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ async def price_of(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     """Return the spec's price, else AWS's, else that of the bundled table. Raises `AwsError` if
     none of them has it.
     """
-    if keys.market == "spot":
+    if keys.is_spot:
         return await _spot_price(keys, cloud)
     if keys.price:
         return AskedPrice(keys.price, THE_SPEC)
@@ -131,17 +132,28 @@ async def _spot_price(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     else the on-demand price, as AWS advises; where nobody knows that, `SPOT_MARGIN` more than now.
     """
     if keys.price:
-        return AskedPrice(keys.price, THE_SPEC, most_usd=keys.price, bid=keys.price)
+        given = AskedPrice(keys.price, THE_SPEC, most_usd=keys.price, bid=keys.price)
+        if not keys.falls_back:
+            return given
+        listed = await price_of(replace(keys, market=("on-demand",), price=None), cloud)
+        return replace(given, prices=listed.prices, most_usd=max(given.usd, listed.usd))
     try:
         known = await asyncio.gather(*(prices.spot(cloud, kind) for kind in keys.types))
     except AwsError as error:
         most = _brought_along(keys, error)
-        return replace(most, prices={}, most_usd=most.usd)
+        kept = most.prices if keys.falls_back else {}
+        return replace(most, prices=kept, most_usd=most.usd)
     dearest = max(known, key=lambda price: price.usd_per_h)
     bid, most_usd = None, dearest.usd_per_h * SPOT_MARGIN
+    listed = AskedPrice(most_usd, "")
     try:
-        most_usd = (await price_of(replace(keys, market="on-demand"), cloud)).usd
+        listed = await price_of(replace(keys, market=("on-demand",)), cloud)
+        most_usd = listed.usd
     except AwsError:
+        if keys.falls_back:
+            raise
         bid = most_usd
     source = f"spot costs {dearest} now; up to ${most_usd:.4g} is bid"
-    return AskedPrice(dearest.usd_per_h, source, most_usd=most_usd, bid=bid)
+    source += ", and paid on demand where spot has none" if keys.falls_back else ""
+    prices_ = listed.prices if keys.falls_back else {}
+    return AskedPrice(dearest.usd_per_h, source, prices_, most_usd=most_usd, bid=bid)

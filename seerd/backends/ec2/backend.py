@@ -127,16 +127,18 @@ class Ec2Backend(Backend[Ec2Keys]):
     def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
         from seerd.backends.bundle import agent_for
         from seerd.backends.ec2.provider import Ec2Provider
+        from seerd.backends.ec2.rests import Rests
         from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 
         settings = replace(kept, hard_end=until)
         spot = settings.market == "spot"
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
-        provider = Ec2Provider(settings, remote)
+        provider = Ec2Provider(settings, remote, rests=Rests(files.path.parent / "rests"))
         own = (settings.region, provider.prolong, provider.progress)
         site = remote.site(provider, provider.machine, *own)
-        return replace(site, place=provider.place, without_store=provider.without_store)
+        site = replace(site, place=provider.place, without_store=provider.without_store)
+        return replace(site, note_taken=provider.note_taken)
 
     def _check_types(self) -> None:
         if not self.keys.types:

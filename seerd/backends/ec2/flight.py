@@ -38,7 +38,15 @@ TO_PRIVATE = (
     'from elsewhere set address = "public"; if its security group does not let this machine in, '
     "type, with this machine's own address in that network: {let_in}"
 )
+THROUGH_ENDPOINT = (
+    "; is there an EC2 Instance Connect Endpoint in {vpc}? aws ec2 "
+    "describe-instance-connect-endpoints shows it; if not, type: aws ec2 "
+    "create-instance-connect-endpoint --subnet-id {subnet}. The instances' security group must let "
+    "in that of the endpoint at port 22"
+)
 """What to do about an instance that may never have been reached."""
+TUNNEL = ("aws", "ec2-instance-connect", "open-tunnel", "--instance-id")
+"""docs.aws.amazon.com/AWSEC2/latest/UserGuide/connect-with-ec2-instance-connect-endpoint.html"""
 AGAIN_S = 15.0  # between two reports of why nobody can log in, at least, seconds
 ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
@@ -85,16 +93,19 @@ class LaunchContext:
 
 def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
     """Return how to log in to this instance. Raises `ProviderError` while EC2 shows no address."""
-    kind = context.settings.address
-    address = entry.public if kind == "public" else entry.private
+    public = context.settings.address == "public"
+    address = entry.public if public else entry.private
     if not address:
+        kind = "public" if public else "private"
         raise ProviderError(f"EC2 shows no {kind} address of {entry.instance} yet")
+    through = [*TUNNEL, entry.instance, "--region", context.cloud.region]
     return RemoteMachine(
         name=entry.instance,
         address=address,
         user=USER,
         host_keys=(context.keys.host(entry.token).public,),
         key=context.keys.client().path,
+        proxy=tuple(through) if context.settings.address == "instance-connect" else (),
     )
 
 
@@ -267,6 +278,8 @@ class Flight:
     def _advice_on(self, entry: RegisterEntry) -> str:
         settings = self._context.settings
         public = settings.address == "public"
+        if settings.address == "instance-connect":
+            return THROUGH_ENDPOINT.format(vpc=entry.vpc, subnet=entry.subnet)
         let_in = LET_IN.format(
             region=self._context.cloud.region,
             group=next(iter(entry.groups or settings.security_groups), "GROUP"),

@@ -47,7 +47,7 @@ def uncounted(keys: Ec2Keys, instances: int, instance_h: float) -> Uncounted:
         parts["public addresses"] = instance_h * ADDRESS_H_USD
     more = f"S3 ${1000 * REQUESTS * PUT_USD:.2f} for 1,000 checkpoints and ${STORED_GB_USD} a month"
     more += " for each GB"
-    if keys.address == "private":
+    if keys.address != "public":
         more += f", a NAT gateway if there is one ${NAT_USD} for each hour and GB"
     texts = [f"{what} ${usd:.3f}" for what, usd in parts.items()]
     return Uncounted(sum(parts.values()), f"{', '.join(texts)}; {more}")

@@ -109,7 +109,7 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
 
 async def _price(notes: AwsNotes) -> float | None:
     """Note what an hour of the dearest type costs; return that in USD, None if nobody knows."""
-    is_spot = notes.keys.market == "spot"
+    is_spot = notes.keys.is_spot
     action = "ec2:DescribeSpotPriceHistory" if is_spot else "pricing:GetProducts"
     try:
         price = await price_of(notes.keys, notes.aws)
@@ -125,9 +125,13 @@ async def _price(notes: AwsNotes) -> float | None:
 
 async def _quota(notes: AwsNotes, kinds: Sequence[Ec2Type], peak: int) -> None:
     """Check the quotas. Together they have to be enough: a run takes what it can get of each."""
-    asked = [await quotas.check(notes.aws, kind, notes.keys.market, peak) for kind in kinds]
-    together = quotas.together(list(zip(kinds, asked, strict=True)), notes.keys.market, peak)
-    some = together.enough is not False
+    asked: list[quotas.Quota] = []
+    some = False
+    for market in notes.keys.market:
+        answers = [await quotas.check(notes.aws, kind, market, peak) for kind in kinds]
+        together = quotas.together(list(zip(kinds, answers, strict=True)), market, peak)
+        asked += answers
+        some = some or together.enough is not False
     for quota in {quota.text: quota for quota in asked}.values():
         if quota.error is not None:
             notes.refused("quota", QUOTA, quota.error, "warning")
