@@ -152,7 +152,11 @@ def test_an_attempt_without_an_end_is_open(opened):
     assert opened().open == {}
 
 
-def test_signed_urls_of_an_order_are_not_kept(opened, tmp_path):
+def test_signed_urls_and_secrets_of_orders_are_not_kept(opened, tmp_path):
+    secret = replace(START, secrets={"TOKEN": "hidden"})
+    assert opened().take(secret)
+    assert "hidden" not in (tmp_path / "j").read_text()
+    assert "hidden" not in repr(secret)
     order = replace(PREPARE, proof=StoreProof("https://put?signature", "https://get?signature"))
     assert opened().take(order)
     assert opened(order, prepared()).prepared == order
