@@ -52,6 +52,7 @@ class Ec2Keys(BackendKeys):
     # GB of the root disk; None: as the image has it
     volume_gb: int | None = setting(v.whole(1), default=None)
     throughput: int | None = setting(v.whole(125), default=None)  # MiB/s (gp3); None: EBS's own
+    iops: int | None = setting(v.whole(3000), default=None)  # of the disks; None: as they need
     # MiB/s at which the disks are loaded from the image's snapshot; None: as they are read
     load_rate: int | None = setting(v.whole(100), default=None)
     # whether the first launch is one instance where none of this home was ever ready

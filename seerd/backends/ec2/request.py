@@ -55,6 +55,7 @@ class Ec2Settings:
     address: Literal["private", "public", "instance-connect"] = "private"
     volume_gb: int | None = None  # least size of the root disk; None: the image's
     throughput: int | None = None  # MiB/s of the disks; None: EBS's own
+    iops: int | None = None  # of the disks; None: as many as the throughput needs
     # MiB/s at which the disks are loaded from snapshots; None: as they are read
     load_rate: int | None = None
     python: str = ""  # the interpreter of the trials, whose torch is read at boot; empty: none
@@ -180,8 +181,10 @@ def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
     """
     speed: dict[str, Any] = {}
+    if settings.throughput is not None or settings.iops is not None:
+        speed["Iops"] = max(3000, 4 * (settings.throughput or 0), settings.iops or 0)
     if settings.throughput is not None:
-        speed |= {"Throughput": settings.throughput, "Iops": max(3000, 4 * settings.throughput)}
+        speed["Throughput"] = settings.throughput
     if settings.load_rate is not None:
         speed["VolumeInitializationRate"] = settings.load_rate
     disks = []

@@ -33,7 +33,8 @@ class _DiskCosts:
 def _disk_costs(keys: Ec2Keys, gb: int) -> _DiskCosts:
     mib_s = keys.throughput or FREE_MIB_S
     speed = (mib_s - FREE_MIB_S) * MIB_S_MONTH_USD
-    speed += max(0, 4 * mib_s - FREE_IOPS) * IOPS_MONTH_USD if keys.throughput else 0.0
+    iops = max(4 * mib_s if keys.throughput else 0, keys.iops or 0)
+    speed += max(0, iops - FREE_IOPS) * IOPS_MONTH_USD
     load = gb * LOADED_GB_USD if keys.load_rate else 0.0
     return _DiskCosts((gb * GB_MONTH_USD + speed) / MONTH_H, load)
 
