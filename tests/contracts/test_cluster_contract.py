@@ -275,7 +275,7 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "on_end": "",
         "spec_folder": "",
         "export": {},
-        "job": job | dict.fromkeys(("constraints", "names", "own", "fill", "secrets"), []),
+        "job": job | {key: [] for key in ("constraints", "names", "own", "fill", "secrets")},
         "jobs": [],
     }
     assert len(saved.pop("sha256")) == 64
