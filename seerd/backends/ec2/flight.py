@@ -24,6 +24,7 @@ from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run
 from seerd.backends.ssh.connecting import OnFailure, RemoteMachine, UnreachableError
 from seerd.clock import wall
 from seerd.errors import LaunchError, ProviderError
+from seerd.units import format_duration
 
 LET_IN = (
     "aws ec2 authorize-security-group-ingress --region {region} --group-id {group} --protocol tcp "
@@ -89,6 +90,8 @@ class LaunchContext:
     report: Callable[[LaunchProgress], None]  # reports how far a launch is
     # returns USD for an hour of an instance; None: not known, or the same for all
     price: Callable[[RegisterEntry], float | None]
+    # when what was bought begins, wall clock, seconds since 1970; 0: now
+    begins: float = 0.0
 
 
 def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -159,6 +162,9 @@ class Flight:
 
     async def _launch(self) -> Launched:
         settings = self._context.settings
+        if (left_s := self._context.begins - wall()) > 0:
+            left = format_duration(math.ceil(left_s))
+            raise LaunchError(f"{settings.capacity} begins in {left}", retry=True)
         self.entry = entry = await self._taken_up() or await self._asked()
         self._answered = _now()
         where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)

@@ -36,6 +36,8 @@ class Ec2Keys(BackendKeys):
     )
     # spot instances, and on-demand ones where spot has none, or only one of both
     market: tuple[Market, ...] = setting(markets, default=("on-demand",))
+    # a reservation that was bought, which has type and zone; None: none
+    capacity: str | None = setting(v.text, default=None)
     # seconds from `running` until an instance must have an agent; None: what its type takes
     boot: float | None = setting(v.duration, default=None)
     # what a trial does when its instance will probably be taken back

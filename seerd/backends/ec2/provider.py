@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from seerd.aws import images, instances, network
+from seerd.aws import images, instances, network, reservations
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError
+from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.keys import Keys
 from seerd.backends.base import (
@@ -88,9 +88,22 @@ class Ec2Provider(Provider):
         is rented. Raises `CloudError`.
         """
         self._remote.lease_s = lease_s
+        bought = None
+        if self._settings.capacity:
+            bought = await reservations.reservation(self._cloud, self._settings.capacity)
+            self._settings = replace(
+                self._settings,
+                instance_types=(bought.type,),
+                block=bought.block,
+                market="on-demand",
+                falls_back=False,
+            )
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
         subnets = await network.subnets(self._cloud, self._settings.subnets)
+        if bought is not None and not (subnets := [s for s in subnets if s.zone == bought.zone]):
+            why = f"nothing was started: {bought.id} is in {bought.zone}, and no subnet of the run"
+            raise AwsError(f"{why} is; give one in `cluster.subnets`", ErrorKind.REFUSED, "Subnet")
         self._fleet.places = places = candidates(self._settings, subnets)
         zones: dict[str, set[str]] = {}
         with contextlib.suppress(AwsError):  # then launches find out where a type is not offered
@@ -110,6 +123,7 @@ class Ec2Provider(Provider):
             places=LaunchPlaces(offered(places, zones), never if rests is None else rests.rests),
             report=self._progress.put_nowait,
             price=self._price,
+            begins=(bought and bought.begins) or 0.0,
         )
 
     def prolong(self, hard_end: float) -> None:

@@ -46,6 +46,8 @@ class Ec2Settings:
     keys: Path  # folder of the run for key pairs
     region: str | None = None  # None: the environment's
     market: Literal["on-demand", "spot"] = "on-demand"
+    capacity: str | None = None  # the reservation that instances are taken from; None: none
+    block: bool = False  # whether it is a Capacity Block
     falls_back: bool = False  # whether on-demand instances are asked for where spot has none
     subnets: tuple[str, ...] = ()  # in order of preference; none: those of the default network
     security_groups: tuple[str, ...] = ()  # ids; none: the network's default
@@ -145,6 +147,11 @@ def run_instances(
         "NetworkInterfaces": [interface],
         "TagSpecifications": [{"ResourceType": kind, "Tags": pairs} for kind in kinds],
     }
+    if settings.capacity:
+        target = {"CapacityReservationId": settings.capacity}
+        request["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+    if settings.block:
+        request["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
     if settings.key:
         request["KeyName"] = settings.key
     if is_spot:
