@@ -161,7 +161,7 @@ def _conclude(state: State, trial: Trial) -> None:
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     on = tuple((slots.node, gpu) for slots in trial.held for gpu in slots.gpus)
-    trial.held, trial.pid, trial.training = None, None, False
+    trial.held, trial.pid, trial.training_s = None, None, None
     trial.told, trial.ends = {}, {}
     trial.stalls, trial.hung = {}, False
     trial.waits, trial.slow = {}, {}
