@@ -29,7 +29,7 @@ def training(event: events.TrialTraining, state: State) -> None:
     """Record that an attempt has reached its training loop."""
     trial = _reporting(state, event)
     if trial is not None:
-        trial.training = trial.trained = True
+        trial.training_s, trial.trained = event.happened, True
         rewind(trial, event.reports)
 
 

@@ -90,7 +90,7 @@ class Trial:
     asked_s: float = 0.0  # when `stop_command` was decided
     pid: int | None = None  # id of the attempt's process on node 0, None if unknown
     began_s: float | None = None  # when its newest attempt began; None: it has not
-    training: bool = False  # its present attempt has reached its training loop
+    training_s: float | None = None  # when its present attempt reached its training loop, if it has
     trained: bool = False  # one of its attempts has reached its training loop
     # its reports, oldest first, without those that were taken back; the metric of one that violates
     # a constraint is None here, and in `others`: number of a report -> its other metrics

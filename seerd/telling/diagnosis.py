@@ -199,9 +199,9 @@ def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
     cause = "no-report"
     text = (
         f"trials trained, and in {ran} none reported. If the script does not call "
-        f"trial.report({name}=...) in its loop, it must; if a unit of work takes longer than that, "
-        "report more often, or give the run a longer --deadline (seerd profile SPEC measures how "
-        "long a report takes)"
+        f"trial.report({name}=...) in its loop, it must; if its start and a unit of work take "
+        "longer than that, report more often, or give the run a longer --deadline (seerd profile "
+        "SPEC measures how long a report takes)"
     )
     if pattern := state.facts.patterns.get(name):
         text = (

@@ -339,10 +339,11 @@ class Eventful:
         trial = self.rng.choice(running)
         node = trial.left[0].node
         fate = self.rng.random()
-        if self.mood in (BLOCKED, CRASHING) and fate < (0.7 if not trial.training else 0.2):
+        loads = trial.training_s is None
+        if self.mood in (BLOCKED, CRASHING) and fate < (0.7 if loads else 0.2):
             self.at += self.rng.choice([0.0, 1.0])
             return self._end(trial)
-        if not trial.training and fate < 0.6:
+        if loads and fate < 0.6:
             reports = trial.checkpoints[0].reports if trial.checkpoints else 0
             return self._of(trial, told.TrialTraining, node, reports=reports)  # type: ignore[no-any-return]
         if fate < 0.55:
