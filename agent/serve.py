@@ -83,7 +83,7 @@ class Lease:
 class Agent:
     """Runs in its folder, which is the working directory, until it is shut down or its lease ends.
 
-    `spot`: the cloud may take this instance away, and gives notice of it.
+    `spot`: the cloud may take this instance away or reboot it, and gives notice of it.
     """
 
     def __init__(self, here: Here, lease: Lease, *, spot: bool = False) -> None:
@@ -117,11 +117,16 @@ class Agent:
             spot.watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         if self._here.cuda:
             from seerd.agent import nvml  # ctypes, which CPU slots have no use for
+            from seerd.agent.gpu_faults import GpuFaults
 
             nvml.watch(
                 self._orders.devices,
                 lambda shares: self._loop.call_soon_threadsafe(self._report_use, shares),
                 lambda memory: self._loop.call_soon_threadsafe(self._orders.see_memory, memory),
+            )
+            self._orders.faults = faults = GpuFaults(self._orders.devices)
+            faults.watch(
+                lambda seen: self._loop.call_soon_threadsafe(self._orders.see_faults, seen)
             )
         self._beside(self._keep_looking())
         await self._ended.wait()
