@@ -125,9 +125,7 @@ class Agent:
                 lambda memory: self._loop.call_soon_threadsafe(self._orders.see_memory, memory),
             )
             self._orders.faults = faults = GpuFaults(self._orders.devices)
-            faults.watch(
-                lambda seen: self._loop.call_soon_threadsafe(self._orders.see_faults, seen)
-            )
+            faults.watch(lambda seen: self._loop.call_soon_threadsafe(self._see_faults, seen))
         self._beside(self._keep_looking())
         await self._ended.wait()
         server.close()
@@ -233,6 +231,10 @@ class Agent:
         if not self._ended.is_set() and ours != self._computed:
             self._computed = ours
             self._report([Computed(0, clock.now(), ours)])
+
+    def _see_faults(self, seen: list[str]) -> None:
+        if not self._ended.is_set():
+            self._orders.see_faults(seen)
 
     async def _keep_looking(self) -> None:
         # All in one place, so that an idle agent wakes up as seldom as possible.
