@@ -81,16 +81,15 @@ class GpuFaults:
         return thread
 
     def _keep_looking(self, report: Callable[[list[str]], Any], look_s: float) -> None:
-        before = self.look()
+        before, faults = [""] * len(self._names), self.look()
         while self._nvml is not None:
-            time.sleep(look_s)
-            faults = self.look()
             if faults != before:
                 try:
                     report(faults)
                 except RuntimeError:  # the agent's loop has ended
                     return
-            before = faults
+            time.sleep(look_s)
+            before, faults = faults, self.look()
 
     def _begin(self, nvml: Nvml) -> None:
         self._before = [self._counts(nvml, handle) for handle in nvml.handles]

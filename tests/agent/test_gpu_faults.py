@@ -17,7 +17,7 @@ import pytest
 from seerd.agent import health, nvml
 from seerd.agent.gpu_faults import MACHINE_XIDS, GpuFaults
 from seerd.agent.health import CheckedMachine, GpusAfter, gpus_after
-from seerd.agent.protocol import Exited, Noticed, Prepare, Prepared, Start
+from seerd.agent.protocol import Noticed, Prepare, Prepared, Start
 from tests.agent.test_agent_health import program
 from tests.agent.test_agent_nvml import LIBRARY
 
@@ -184,7 +184,7 @@ def test_a_crash_on_a_gpu_that_broke_is_the_machines_and_any_other_the_trials(
     ends = []
     for number, (gpu, xid) in enumerate([(0, 31), (1, 79), (0, 48)]):
         client.say(Start(f"s{number}", f"t{number}", 1, [gpu], {"xid": xid}, 17, []))
-        ends.append(client.until(Exited))
+        ends.append(client.exit_of(f"t{number}"))
     assert [end.cause for end in ends] == ["crashed"] * 3
     fault = f"GPU 0 has broken: {MACHINE_XIDS[79]} (XID 79)"
     assert [end.fault for end in ends] == ["", "", fault]

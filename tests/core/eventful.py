@@ -427,7 +427,7 @@ class Eventful:
         name = rng.choice([*(i.id for i in there), f"i{self.instances + 1}"])
         instance, what = fleet.instances.get(name), rng.randrange(7)
         if what < 3:
-            kind = rng.choice(["interruption", "rebalance", "maintenance", "unhealthy", "cold"])
+            kind = rng.choice(["interruption", "rebalance", "unhealthy", "cold"])
             by = rng.choice([None, self.at + 3.0, self.at + 20.0])
             return self._fact(told.InstanceNoticed, name, what=kind, by=by, why="it is so")  # type: ignore[no-any-return]
         if what == 3:
