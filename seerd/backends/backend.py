@@ -99,6 +99,8 @@ class Site:
     progress: Callable[[], Awaitable[LaunchProgress]] | None = None
     without_store: WithoutStore | None = None
     place: Callable[[str], str] | None = None  # returns an instance's place, as in `Quote.places`
+    # notes that the cloud takes an instance back, for later launches; None: nobody wants to know
+    note_taken: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

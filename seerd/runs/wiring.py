@@ -133,6 +133,7 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         names=spec.space.names,
         fill=list(train.fill),
         observed=train.observed,
+        secrets=list(train.secrets),
     )
 
 
@@ -208,6 +209,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         prolong=resources.prolong,
         progress=site.progress,
         without_store=site.without_store,
+        note_taken=site.note_taken,
         note_ready=None if site.place is None else partial(_note_ready, folder, site.place),
     )
 
