@@ -399,6 +399,8 @@ class Exited(_FactOfAttempt):
     # the most bytes of a GPU that were seen in use for it while no other attempt had that GPU, and
     # that GPU's bytes; empty: not seen
     memory: list[int] = field(default_factory=list)
+    # what is broken about its GPUs, so that a crash is the machine's fault; empty: nothing is known
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -446,10 +448,11 @@ class Waited(_FactOfAttempt):
 class Noticed(_Fact):
     """News about this instance."""
 
-    # "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it cannot
-    # be used any more; "cold": trials start more slowly than they could
+    # "interruption": the cloud takes it away; "rebalance": it probably will; "maintenance": it will
+    # reboot, stop or end it; "unhealthy": it cannot be used any more; "cold": trials start more
+    # slowly than they could
     what: str
-    by: Optional[float]  # when the cloud takes it away; None: unknown
+    by: Optional[float]  # when the cloud does that; None: unknown
     why: str = ""
 
 

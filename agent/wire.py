@@ -66,6 +66,8 @@ def _line(message: Message) -> bytes:
             del part["secrets"]
     if body.get("cause") == "":
         del body["cause"]
+    if body.get("fault") == "":
+        del body["fault"]
     if body.get("proof", ...) is None:
         del body["proof"]
     return _ENCODER.encode(body).encode() + b"\n"

@@ -72,8 +72,10 @@ def _begins(state: State, trial: Trial, key: str, at: float) -> None:
 
 def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     """Record that no process of the attempt is left on a node."""
-    why = ""
-    if event.cause == "crashed":
+    why, cause, obstacle = "", event.cause, event.obstacle
+    if event.cause == "crashed" and event.fault:
+        why, cause, obstacle = f"{crash_text(event)}; {event.fault}", "lost", None
+    elif event.cause == "crashed":
         several = event.rank is None and len(trial.held or ()) > 1
         why = crash_text(event) + (f" on {event.instance}" if several else "")
     elif event.cause == "lost":
@@ -83,8 +85,7 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
         state.ledger.void(key)
     if event.happened >= state.clock.resumed_s:  # else no daemon was there to hear of it
         state.end.seen.news.add(max(0.0, state.now - event.happened))
-    log = (event.tail, event.silent, event.obstacle)
-    end = AttemptEnd(event.cause, _alone(trial), why, *log)
+    end = AttemptEnd(cause, _alone(trial), why, event.tail, event.silent, obstacle)
     node_ended(state, trial, event.instance, end, event.happened)
 
 

@@ -28,6 +28,7 @@ Obstacle = Literal[
 Notice = Literal[
     "interruption",  # the cloud takes it back
     "rebalance",  # it will probably take it back; trials stay unless the user has them move
+    "maintenance",  # it will reboot, stop or end it, perhaps after the run
     "unhealthy",  # its agent has found that it cannot be used any more
     "cold",  # it, or its trials, start more slowly than they could
 ]
@@ -400,6 +401,9 @@ class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
     started: bool = True  # whether any process of it ever existed there; if not, no GPU was used
     # the most bytes of a GPU in use for it while no other trial had that GPU, and that GPU's bytes
     memory: tuple[int, int] | UnsetType = UNSET
+    # what has broken of the machine's GPUs, so that the crash is not the trial's; empty: nothing is
+    # known
+    fault: str | UnsetType = UNSET
 
 
 class TrialStalled(AttemptFact, frozen=True, kw_only=True, tag="trial-stalled"):

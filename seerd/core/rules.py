@@ -57,8 +57,8 @@ class Rules:
     # it refuses logins by then
     retire_s: float = 300.0
     timer_slack_s: float = 0.01  # a new timer must be earlier than the old one by more than this
-    # a run without an instance gives up after so many refusals in a row and its patience, the
-    # deadline divided by `patience_share`
+    # a run without an instance gives up after so many refusals in a row and, where instances are
+    # not rented (see `ClusterFacts.wait_s`), the deadline divided by `patience_share`
     max_refusals: int = 3
     patience_share: float = 10
     # first wait after a refused launch or an obstacle; it doubles each time, up to `retry_most_s`

@@ -197,7 +197,8 @@ class Instance:
     # GPU-seconds with a trial of which the utilisation is known, and those that were computed in
     known_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
-    until: float | None = None  # when it ends itself, if the run may go on longer
+    # when it ends itself, or its maintenance begins, if the run may go on longer
+    until: float | None = None
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
     cloud_id: str = ""  # its id in the cloud, from the cloud's answer on; empty: not known
@@ -331,9 +332,11 @@ class Fleet:
     leaving: int = 0  # how many the cloud will take away
     present: int = 0  # how many are not gone: live, leaving, or being given back
     holding: int = 0  # how many attempts hold GPUs
-    # reported before an instance was ready, by instance: when the cloud takes it away, how many
-    # GPUs may be used, number of the last fact, and what makes it slow, since when
+    # reported before an instance was ready, by instance: when the cloud takes it away, when its
+    # maintenance begins, how many GPUs may be used, number of the last fact, and what makes it
+    # slow, since when
     noticed: dict[str, float | None] = field(default_factory=dict)
+    until: dict[str, float | None] = field(default_factory=dict)
     shared: dict[str, InstanceShared] = field(default_factory=dict)
     early: dict[str, int] = field(default_factory=dict)
     slow: dict[str, tuple[str, float]] = field(default_factory=dict)

@@ -198,10 +198,12 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
 
 
 class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
-    """An instance rented for earlier limits will end itself before the run does: it is replaced."""
+    """An instance is replaced that was rented for earlier limits, or whose maintenance comes before
+    the run's end.
+    """
 
     instance: str
-    by_s: float  # when it ends itself, in seconds since the run began
+    by_s: float  # when it ends, in seconds since the run began
 
 
 class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):

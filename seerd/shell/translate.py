@@ -136,6 +136,7 @@ def _converted(fact: Fact, happened: float, metric: str) -> dict[str, Any]:
                 "memory": tuple(fact.memory) if seen else UNSET,
                 "silent": _as_happened(fact.silent, fact.at, happened),
                 "obstacle": obstacle_of(fact.tail) if cause == "crashed" else None,
+                "fault": fact.fault or UNSET,
             }
     return {}
 

@@ -335,6 +335,9 @@ class Agent:
             at, why = self._wall(), "nvidia-smi shows 0 of its GPUs"
             sick_one = Refused(0, at, order.id, why, unhealthy=True)
             self._tell([sick_one if sick else Prepared(0, at, order.id)])
+            if not sick and chance.hits("maintenance due"):
+                by = at + chance.lasts("maintenance", 0.0, 3600.0)
+                self._tell([Noticed(0, at, "maintenance", by)])
 
         self._timeline.after(chance.lasts("set up", 1.0, 30.0), outcome)
 
@@ -492,7 +495,11 @@ class Agent:
         at = gone + self._zero
         known = cause if cause in {"asked", "lease", "finished"} else "crashed"
         last = "OSError: address already in use" if code == PORT_IN_USE else "last words"
-        self._tell([Exited(0, at, order.trial, order.attempt, known, code, 0, [last])])
+        broken = known == "crashed" and self._shared.chance.hits("GPU breaks")
+        fault = "GPU 0 has broken: it has fallen off the bus (XID 79)" if broken else ""
+        noticed = [Noticed(0, at, "unhealthy", None, fault)] if broken else []
+        end = Exited(0, at, order.trial, order.attempt, known, code, 0, [last], fault=fault)
+        self._tell([*noticed, end])
         self._switch_off(force=False)
 
     def _upload(self, attempt: Attempt) -> None:

@@ -184,7 +184,7 @@ COUNTING = (
     Mutant(
         "of two times at which an instance is taken away the later counts",
         "trials save before the cloud takes an instance away",
-        "_sooner",
+        "instances.sooner",
         "min((by for by in (first, second) if by is not None), default=None)",
         "max((by for by in (first, second) if by is not None), default=None)",
         (PROVISIONING,),

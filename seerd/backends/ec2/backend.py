@@ -138,8 +138,7 @@ class Ec2Backend(Backend[Ec2Keys]):
         from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 
         settings = replace(kept, hard_end=until)
-        spot = settings.market == "spot"
-        options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
+        options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=True)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
         provider = Ec2Provider(settings, remote, rests=Rests(files.path.parent / "rests"))
         own = (settings.region, provider.prolong, provider.progress)

@@ -59,6 +59,8 @@ class Ec2Keys(BackendKeys):
     load_rate: int | None = setting(v.whole(100), default=None)
     # whether the first launch is one instance where none of this home was ever ready
     scout: bool = setting(v.yes_or_no, default=True)
+    # seconds for which a run without any instance goes on asking; None: while a first round fits
+    wait: float | None = setting(v.duration, default=None)
     # further tags of everything that is made
     tags: Mapping[str, str] = setting(v.tags, default_factory=dict)
     # USD for an hour of an instance; None: what AWS says

@@ -68,6 +68,7 @@ def quote_of(
         hints_move=keys.on_rebalance == "move",
         most_usd_per_gpu_h=most_usd_per_h / gpus,
         price_lag_s=3 * PRICES_S if most_usd_per_h else 0.0,
+        wait_s=keys.wait,
     )
     most = "at most" if len(keys.types) > 1 else "at"
     note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"

@@ -185,8 +185,12 @@ def _happened(step: Step) -> Explanations:
             instance = state.fleet.instances.get(event.instance)
             if instance is not None and instance.phase in GONE:
                 return
+            deadline_s = state.facts.problem.limits.deadline_s
+            if event.what == "maintenance" and (event.by is None or event.by >= deadline_s):
+                return
             hinted = event.what == "rebalance" and not state.facts.cluster.hints_move
-            leaves = instance is not None and not hinted and event.what != "cold"
+            stays = hinted or event.what in {"cold", "maintenance"}
+            leaves = instance is not None and not stays
             trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leaves else ()
             about = {"notice": event.what, "detail": event.why, "by_s": event.by}
             sure = event.what == "interruption"
