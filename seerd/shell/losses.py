@@ -9,17 +9,23 @@ import asyncio
 import contextlib
 import time
 
+import msgspec
+
 from seerd.agent.clock import since_boot, zero_of
 from seerd.agent.host import boot_id
 from seerd.agent.journal import facts_after
 from seerd.agent.protocol import Fact
 from seerd.backends.base import Loss, Span
 from seerd.clock import wall
-from seerd.core.events import Checkpoint, InstanceLost
+from seerd.core.events import AnyEvent, Checkpoint, InstanceLost, TrialComplained
 from seerd.errors import ProviderError, StoreError
 from seerd.shell.core import Core
+from seerd.shell.left_behind import saved_of
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.translate import event_of, saved_of
+from seerd.shell.translate import event_of
+
+SILENT = {"store-silent": True, "store-refused": False}
+"""What agents say of a store that they cannot use -> whether it has not answered."""
 
 
 class Losses:
@@ -81,7 +87,17 @@ class Losses:
         metric = self._environment.metric_of(getattr(fact, "trial", ""))
         event = event_of(fact, instance, clock.now(), happened, metric)
         if event is not None:
-            self._core.emit(event)
+            self._core.emit(self._advised(event))
+
+    def _advised(self, event: AnyEvent) -> AnyEvent:
+        """Add what to do about a store that an instance cannot use to what its agent says."""
+        without_store = self._environment.without_store
+        if without_store is not None and isinstance(event, TrialComplained):
+            with contextlib.suppress(KeyError, ProviderError):  # it has ended by itself
+                silent = SILENT[event.what]
+                advice, _ = without_store(event.instance, silent=silent, leave=False)
+                return msgspec.structs.replace(event, why=f"{event.why}{advice}")
+        return event
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
         """Return the stored checkpoints that this instance's agent has not reported."""
