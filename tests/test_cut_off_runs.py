@@ -61,10 +61,10 @@ def test_a_run_that_is_cut_off_from_its_store_ends_with_its_best_model_in_it(
     shut(s3, here=False)
     out, err = run.communicate()
     assert run.returncode == 0, out + err
-    assert "no checkpoint can be stored (t0001 on 127.0.0.1" in out + err
+    assert "no checkpoint can be stored (t0001 on " in out + err
     assert "no checkpoint could be stored for 6" in out + err
     assert WORDS in out + err
-    assert "was fetched from 127.0.0.1" in out + err
+    assert "could not be stored, and was fetched from " in out + err
     shown, reports = result(tmp_path)
     assert shown["status"] == "failed"
     assert shown["best"]["metric"] == max(row["metric"] for row in shown["all_trials"])
