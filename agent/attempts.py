@@ -20,6 +20,7 @@ from seerd.agent.family import Ancestor, Family
 from seerd.agent.hangs import Stall, Standstill
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
+from seerd.agent.secrecy import blot_out
 from seerd.agent.threads import in_thread, in_thread_or_here, spawned
 from seerd.agent.timings import Timings
 from seerd.agent.trial_output import QUIET_S, TrialOutput
@@ -115,7 +116,8 @@ class LocalAttempt:
             if plan.observer is not None and self._process is not None:
                 argv = [*plan.observer, str(self._process.pid)]
                 folder = str(self._places.attempt)
-                await self._observer.begin(partial(spawned, argv, plan.env, folder, plan.log))
+                env = {k: v for k, v in plan.env.items() if k not in self.start.secrets}
+                await self._observer.begin(partial(spawned, argv, env, folder, plan.log))
         except OSError:
             await self._kill()  # also a process that was started before that was raised
             if self._process is not None:
@@ -135,6 +137,9 @@ class LocalAttempt:
             self._output.begin(self._quiet_s)
         self._wake.set()
         free_at, held = await self._until_gone(self._process)
+        with contextlib.suppress(OSError):  # then it cannot be read, either
+            secrets = self.start.secrets.values()
+            await in_thread_or_here(blot_out, self._places.logs, secrets)
         why = f"after {self.key} had ended its GPUs could not be used again: {held}"
         unfit = [Noticed(0, free_at, "unhealthy", None, why)] if held else []
         self._report([*unfit, self._exited(free_at, self._process.returncode)])

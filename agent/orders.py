@@ -76,6 +76,7 @@ from seerd.agent.protocol import (
     Start,
 )
 from seerd.agent.remote_store import CheckpointStore, RemoteStore
+from seerd.agent.secrecy import no_core_dumps
 from seerd.agent.store_proof import prove
 from seerd.agent.threads import in_thread, in_thread_or_here
 from seerd.agent.timings import TIMINGS, Timings
@@ -196,6 +197,11 @@ class Orders:
         sizes = (gpus for job in order.jobs or [order.job] for gpus in job.allocations)
         if self._shared is not None:
             self._shared.need(min(sizes, default=1), order.parts)
+        secrets = [name for job in order.jobs or [order.job] for name in job.secrets]
+        for name in secrets:  # this machine may be the coordinator's own
+            os.environ.pop(name, None)
+        if secrets:
+            no_core_dumps()
 
     def leave(self) -> None:
         """Use nothing of this machine any more."""
@@ -443,6 +449,7 @@ class Orders:
                 env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
                 plan = replace(plan, env=env)
             plan = replace(plan, env=await self._mps.environment(plan.env))
+            plan = replace(plan, env={**plan.env, **order.secrets})
             await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError, UnhealthyError) as error:
             self._report([_refused(order.id, _text(error))])

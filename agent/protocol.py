@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Optional, Union, get_args
 
 from seerd.agent.patterns import ObservedScript
 
-VERSION = 12
+VERSION = 11
 MAX_LINE = 1 << 20
 PARTS = (1, 2, 4, 8, 16)  # how many slots a GPU may have
 
@@ -85,6 +85,8 @@ class Job:
     # folder that a `python` outside `source` is relative to, and that a command is run in; empty:
     # `source`
     python_in: str = ""
+    # environment variables of which each `Start` brings the values, which are in no file
+    secrets: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ class Start(_Message):
     checkpoints: list[str]  # names in the store that it may restore, newest first
     node: Optional[Node] = None  # this instance's part, if the attempt spans several
     parts: int = 1  # slots of each GPU: 1, 2, 4, 8 or 16
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)  # its job's, with values
 
     @property
     def devices(self) -> list[int]:

@@ -106,6 +106,8 @@ class Site:
     without_store: WithoutStore | None = None
     read: Reader | None = None  # reads files of agents; None: they are on this machine
     place: Callable[[str], str] | None = None  # returns an instance's place, as in `Quote.places`
+    # notes that the cloud takes an instance back, for later launches; None: nobody wants to know
+    note_taken: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,7 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         names=spec.space.names,
         fill=list(train.fill),
         observed=train.observed,
+        secrets=list(train.secrets),
     )
 
 
@@ -210,6 +211,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         progress=site.progress,
         left_behind=LeftBehind(folder.fetched, store, site.read) if site.read else None,
         without_store=site.without_store,
+        note_taken=site.note_taken,
         note_ready=None if site.place is None else partial(_note_ready, folder, site.place),
     )
 

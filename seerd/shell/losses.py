@@ -17,7 +17,13 @@ from seerd.agent.journal import facts_after
 from seerd.agent.protocol import Fact
 from seerd.backends.base import Loss, Span
 from seerd.clock import wall
-from seerd.core.events import AnyEvent, Checkpoint, InstanceLost, TrialComplained
+from seerd.core.events import (
+    AnyEvent,
+    Checkpoint,
+    InstanceLost,
+    InstanceNoticed,
+    TrialComplained,
+)
 from seerd.errors import ProviderError, StoreError
 from seerd.shell.core import Core
 from seerd.shell.left_behind import saved_of
@@ -86,6 +92,9 @@ class Losses:
         happened = clock.past(fact.at - ahead_s)
         metric = self._environment.metric_of(getattr(fact, "trial", ""))
         event = event_of(fact, instance, clock.now(), happened, metric)
+        note_taken = self._environment.note_taken
+        if isinstance(event, InstanceNoticed) and event.what == "interruption" and note_taken:
+            note_taken(instance)
         if event is not None:
             self._core.emit(self._advised(event))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,12 +62,20 @@ class RunEnvironment:
     without_store: WithoutStore | None = None
     # notes that an instance is ready where it is, for later runs; None: nobody wants to know
     note_ready: Callable[[str], None] | None = None
+    # notes that the cloud takes an instance back, see `backends.backend.Site`
+    note_taken: Callable[[str], None] | None = None
     timings: DaemonTimings = TIMINGS
 
     @property
     def proves(self) -> bool:
         """Whether a new instance proves that it can use the store, which it reaches by URLs."""
         return self.rented and not self.store.address
+
+    def secrets_of(self, trial: str) -> dict[str, str]:
+        """Return the secrets of a trial's job, with their values in this environment."""
+        name = job_of(trial)
+        job = next((job for job in self.jobs if job.id == name), self.job)
+        return {name: os.environ[name] for name in job.secrets if name in os.environ}
 
     def metric_of(self, trial: str) -> str:
         """Return the name of the metric that a trial reports."""

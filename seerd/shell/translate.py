@@ -177,6 +177,7 @@ class InstanceOrders:
             return []
         address, parts = self.environment.provider.address, self.core.state.facts.parts
         start = start_on(command, self.instance, address, parts)
+        start = replace(start, secrets=self.environment.secrets_of(command.trial))
         if start.node is not None and start.node.rank > 0:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)

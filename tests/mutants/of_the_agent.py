@@ -14,6 +14,22 @@ CROWDING = "tests/agent/test_agent_crowding.py"
 
 OBEYING = (
     Mutant(
+        "the values of secrets are kept in the agent's journal",
+        "secrets are in no file",
+        "agent.journal._shown",
+        "isinstance(order, Start)",
+        "False",
+        (f"{JOURNAL}::test_signed_urls_and_secrets_of_orders_are_not_kept",),
+    ),
+    Mutant(
+        "the logs of trials keep what they printed of their secrets",
+        "secrets are in no file",
+        "secrecy.blot_out",
+        "content.find(secret)",
+        "-1",
+        ("tests/agent/test_secrecy.py",),
+    ),
+    Mutant(
         "a line of the agent's journal is believed without its checksum",
         "a damaged journal of an agent is never read as another one",
         "agent.journal._read",

@@ -126,4 +126,5 @@ def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:
     names = {field.name for field in fields(Ec2Settings)}
     of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
     of_spec |= {"instance_types": wanted.types, "boot_s": wanted.boot_s}
+    of_spec |= {"market": wanted.market[0], "falls_back": wanted.falls_back}
     return Ec2Settings(**{**of_spec, **own})

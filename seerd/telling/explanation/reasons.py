@@ -134,6 +134,7 @@ def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: Stat
     for decision in decided:
         if not isinstance(decision, OF_ATTEMPTS):
             yield from _decided(decision, step)
+    yield from _held_back(step)
 
 
 def wanted(state: State) -> tuple[Group, ...]:
@@ -426,6 +427,10 @@ def _instances(step: Step) -> Explanations:
         ids = tuple(one.instance for one in ended if one.why == why)
         left = 0 if why == "end" else needed(state)
         yield step.tell("given-back", why=why, instances=ids, needed=left, had=step.live)
+    yield from _held_back(step)
+
+
+def _held_back(step: Step) -> Explanations:
     for one in step.decided:
         if isinstance(one, verdicts.HeldBack) and one.why is not None:
             trials = (one.trial,) if one.trial else ()
