@@ -293,7 +293,7 @@ KEEPING = (
     ),
     Mutant(
         "a model that only a machine has goes with the machine",
-        "the best model that could not be stored is fetched before its machine is given back",
+        "the best model that could not be stored is fetched from its machine",
         "reconcile._termination",
         "left_on(state, instance.id)",
         "()",
