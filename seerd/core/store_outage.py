@@ -7,6 +7,7 @@ that saves seldom, or slowly, is no outage.
 
 from __future__ import annotations
 
+from seerd.core.attempts import current
 from seerd.core.events import TrialComplained
 from seerd.core.failures import in_words
 from seerd.core.metrics import best_value, incumbent, saves_no_model, sign_of
@@ -26,7 +27,7 @@ def unstored(state: State, event: TrialComplained) -> None:
     pair = event.instance, event.attempt
     trial.unstored = tuple(dict.fromkeys((*trial.unstored, pair)))
     state.jobs[job_of(trial.id)].promised = True
-    if event.what == LEFT:
+    if event.what == LEFT or current(state, trial.id, event.attempt, event.instance) is None:
         return
     before, text = state.signs.outage, f"{trial.id} on {event.instance}: {event.why}"
     state.signs.outage = Outage(state.now if before is None else before.since_s, text)

@@ -69,37 +69,29 @@ class LeftBehind:
         return [saved for _, saved, _ in best.values()]
 
     async def keep(self, saved: Checkpoint, within_s: float) -> tuple[Checkpoint, bool]:
-        """Put a fetched checkpoint into the store; return it with its name there, and whether that
-        has worked within so many seconds. If not, it stays in `folder` under that name.
+        """Put a fetched checkpoint into the store, as its agent would; return it with its name
+        there, and whether that has worked within so many seconds. If not, it stays in `folder`.
         """
-        local = self.folder / saved.trial
-        stored = await self._put(saved, local, within_s)
-        name = stored or slot_name(saved.attempt, LAST)
+        local, stored, name = self.folder / saved.trial, False, slot_name(saved.attempt, LAST)
+        urls = PresignedUrls(saved.trial, saved.attempt, lambda _: False)
+        remote = RemoteStore(urls)
+        timer = asyncio.get_running_loop().call_later(within_s, remote.cut)
+        with contextlib.suppress(CheckpointError, SeerdError):
+            grant = await self.store.presign(saved.trial, saved.attempt, LAST, ())
+            if grant is not None:
+                urls.take(grant)
+                name, _ = await asyncio.to_thread(remote.put, local, saved.name)
+                stored = True
+        timer.cancel()
         for suffix in (".pt", ".json"):
             path = local / f"{saved.name}{suffix}"
             path.unlink() if stored else path.rename(local / f"{name}{suffix}")
-        return msgspec.structs.replace(saved, name=name), stored is not None
+        return msgspec.structs.replace(saved, name=name), stored
 
     def store_of(self, trial: str, name: str) -> Store:
         """Return where a confirmed checkpoint is: the store, or what is kept in `folder`."""
         kept = (self.folder / trial / f"{name}.json").exists()
         return DirectoryStore(self.folder) if kept else self.store
-
-    async def _put(self, saved: Checkpoint, local: Path, within_s: float) -> str | None:
-        """Put it as its agent would; return its name in the store, None if that has failed."""
-        urls = PresignedUrls(saved.trial, saved.attempt, lambda _: False)
-        remote = RemoteStore(urls)
-        timer = asyncio.get_running_loop().call_later(within_s, remote.cut)
-        try:
-            grant = await self.store.presign(saved.trial, saved.attempt, LAST, ())
-            if grant is None:
-                return None
-            urls.take(grant)
-            return (await asyncio.to_thread(remote.put, local, saved.name))[0]
-        except (CheckpointError, SeerdError):
-            return None
-        finally:
-            timer.cancel()
 
 
 def saved_of(trial: str, attempt: int, manifest: Manifest, metric: str) -> Checkpoint:

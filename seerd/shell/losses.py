@@ -30,9 +30,6 @@ from seerd.shell.left_behind import saved_of
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.translate import event_of
 
-SILENT = {"store-silent": True, "store-refused": False}
-"""What agents say of a store that they cannot use -> whether it has not answered."""
-
 
 class Losses:
     """The lost instances of one run."""
@@ -101,9 +98,10 @@ class Losses:
     def _advised(self, event: AnyEvent) -> AnyEvent:
         """Add what to do about a store that an instance cannot use to what its agent says."""
         without_store = self._environment.without_store
-        if without_store is not None and isinstance(event, TrialComplained):
-            with contextlib.suppress(KeyError, ProviderError):  # it has ended by itself
-                silent = SILENT[event.what]
+        if without_store is None or not isinstance(event, TrialComplained):
+            return event
+        if (silent := event.what == "store-silent") or event.what == "store-refused":
+            with contextlib.suppress(ProviderError):  # it has ended by itself
                 advice, _ = without_store(event.instance, silent=silent, leave=False)
                 return msgspec.structs.replace(event, why=f"{event.why}{advice}")
         return event
