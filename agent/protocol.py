@@ -405,10 +405,15 @@ class Exited(_FactOfAttempt):
 
 @dataclass(frozen=True)
 class Complained(_FactOfAttempt):
-    """Something may be wrong with an attempt. Sent once per kind, except "quiet" and "waits"."""
+    """Something may be wrong with an attempt. Sent once per kind, except for "quiet",
+    "waits" and a store that takes no checkpoint.
+    """
 
     # "output": a line of `out.jsonl` cannot be read
     # "not-stored": a checkpoint cannot be stored
+    # "store-silent", "store-refused", "store-failed": nor can any other, since the store does not
+    # answer, does not permit it, or fails; sent again and again until one is stored
+    # "left": it has ended, and the store lacks a checkpoint that is here
     # "promised": nothing is wrong: the attempt is to save checkpoints, or has begun to; the result
     # is to be a model
     # "untracked": its checkpoints hold no state

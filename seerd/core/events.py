@@ -296,6 +296,18 @@ class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-termina
     ended: float | None = None  # when it ended; None: only now
 
 
+class CheckpointFetched(
+    Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-fetched"
+):
+    """The best checkpoint of those that an instance could not store was fetched from it, before it
+    is given back.
+    """
+
+    instance: str
+    checkpoint: Checkpoint  # as if its agent had stored it
+    stored: bool = True  # whether it is in the store now; if not, it is in the run's folder
+
+
 class AgentFact(Event, frozen=True, kw_only=True):
     """Something that an agent saw."""
 
@@ -452,7 +464,7 @@ AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
     | PolicyAnswered | PolicyFailed
     | InstanceAwaited | InstancePriced | InstanceReady | LaunchRefused
-    | InstanceLost | InstanceTerminated
+    | InstanceLost | InstanceTerminated | CheckpointFetched
     | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
     | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
     | TrialExited | TrialStalled | TrialWaited

@@ -66,6 +66,13 @@ class Rules:
     retry_s: float = 15.0
     retry_most_s: float = 120.0
     retry_share: float = 20
+    # a run ends if checkpoints cannot be stored, and none has been, for the deadline divided by
+    # `outage_share` and at least `outage_least_s`; the user is warned of it after `remind_s`, and
+    # then after twice the time each, up to `remind_most_s`
+    outage_share: float = 10
+    outage_least_s: float = 60.0
+    remind_s: float = 60.0
+    remind_most_s: float = 300.0
     # between plans, trials are moved together only if this share of the instances would do: each
     # move costs a save and a start
     worth_packing: float = 0.75

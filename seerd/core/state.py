@@ -97,6 +97,8 @@ class Trial:
     history: list[Report] = field(default_factory=list)
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()  # confirmed and still needed checkpoints, newest first
+    # instances, each with the attempt of which it has a checkpoint that could not be stored
+    unstored: tuple[tuple[str, int], ...] = ()
     crashes: int = 0  # how many of its attempts ended by its own fault
     crashed_s: list[float] = field(default_factory=list)  # when these attempts crashed
     in_vain: int = 0  # how many crashed in a row since it last came further than before
@@ -307,6 +309,14 @@ class Requests:
     answered: dict[str, verdicts.DenyCause | None] = field(default_factory=dict)  # None: granted
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Checkpoints cannot be stored, and none has been since the first that could not."""
+
+    since_s: float  # when that was reported, in seconds since the run began
+    text: str  # the last one: of which trial, where, why, and what to do; text for display
+
+
 @dataclass(slots=True)
 class Signs:
     """What warnings about a script are concluded from. Times are in seconds since the run began."""
@@ -321,6 +331,7 @@ class Signs:
     warned: dict[str, float] = field(default_factory=dict)  # kind of a warning -> when last given
     complaints: dict[str, Complaint] = field(default_factory=dict)  # what is wrong -> the first one
     free: int | None = None  # free bytes on the store's disk at the last checkpoint; None: unknown
+    outage: Outage | None = None  # why nothing is stored; None: nothing is known to be in the way
 
 
 @dataclass(slots=True)

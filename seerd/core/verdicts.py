@@ -30,6 +30,7 @@ CloseCause = Literal[
     "no-trial",  # the policy wants nothing more, and no trial has reported
     "alike",  # every trial fails in the same way
     "policy",  # the policy gave no usable plan, several times in a row
+    "store",  # no checkpoint could be stored for too long
 ]
 """Why a run ends."""
 
@@ -58,6 +59,7 @@ WarnCause = Literal[
     "late",  # a trial has run for a while and not reported, unlike others
     "disk",  # the checkpoints to come may not fit on the disk
     "identical",  # trials of different configurations report the same
+    "store",  # checkpoints cannot be stored
 ]
 """What the user is warned of."""
 

@@ -15,6 +15,7 @@ from seerd.backends.base import LaunchProgress, Provider
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
+from seerd.shell.left_behind import LeftBehind
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.stores.base import Store
@@ -56,6 +57,7 @@ class RunEnvironment:
     prolong: Callable[[float], None] = lambda deadline: None
     # waits for the next news of a launch; None: there are none
     progress: Callable[[], Awaitable[LaunchProgress]] | None = None
+    left_behind: LeftBehind | None = None  # fetches models that instances could not store
     # gives up the place of an instance that cannot use the store, see `backends.backend.Site`
     without_store: WithoutStore | None = None
     # notes that an instance is ready where it is, for later runs; None: nobody wants to know

@@ -156,6 +156,8 @@ def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
 
 
 def _no_checkpoint(state: State) -> str:
+    if state.signs.outage is not None:
+        return f"no checkpoint could be stored: {state.signs.outage.text}"
     if (why := complaints_of(state).get("not-stored")) is not None:
         return why
     if saves_no_model(state, next(iter(state.jobs))):

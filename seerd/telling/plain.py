@@ -121,7 +121,7 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             begins = 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
             return stage_text(state) if begins else None
         case "closing" if explanation.why != "person":  # a person is answered at once
-            how = explanation.detail if explanation.why == "alike" else ending(state)
+            how = explanation.detail if explanation.why in ("alike", "store") else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
         case "refused":
             return sentence(explanation, "") if _is_told(explanation, state) else None
@@ -274,6 +274,10 @@ TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     ),
     events.InstanceTerminated: lambda event, state: (
         f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
+    ),
+    events.CheckpointFetched: lambda event, _: (
+        f"the model of {event.checkpoint.trial} could not be stored, and was fetched from "
+        f"{event.instance}{' into the store' if event.stored else ''}"
     ),
     events.OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
     events.TrialTraining: _training,

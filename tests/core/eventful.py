@@ -58,6 +58,9 @@ SCOUTED = 2000
 """Runs with this seed or a larger one are told how far instances are and why they were useless, and
 may begin with one of them.
 """
+CUT_OFF = 3000
+"""Machines of runs with this seed or a larger one cannot store most checkpoints."""
+UNSTORED = ("store-silent", "store-refused", "store-failed", "left")
 CAUSES = ("ssh", "ssh", "store", "setup", "torch", "driver")
 END_S = 30.0
 """People end runs later than this, mostly."""
@@ -244,6 +247,8 @@ class Eventful:
         match command:
             case Launch():
                 return self._of_launch(command)
+            case Terminate() if command.left and self.rng.random() < 0.5:
+                return self._fetched(command)
             case Terminate():
                 return told.InstanceTerminated(
                     at=self.at,
@@ -407,7 +412,8 @@ class Eventful:
         """What is told of a trial that goes on."""
         rng, what = self.rng, self.rng.randrange(3)
         if what == 0:
-            kind = rng.choice(COMPLAINTS)
+            cut_off = self.seed >= CUT_OFF and rng.random() < 0.8
+            kind = rng.choice(UNSTORED if cut_off else COMPLAINTS)
             return self._of(trial, told.TrialComplained, node, what=kind, why="it said so")  # type: ignore[no-any-return]
         if what == 1:
             position = {"units": rng.randrange(3), "ticks": rng.randrange(2)}
@@ -444,6 +450,23 @@ class Eventful:
             why=rng.choice(["power failure", "spot"]),
             ended=rng.choice([None, self.at - 0.7]),
             saved=tuple(self._found(instance)),
+        )
+
+    def _fetched(self, command: Terminate) -> AnyEvent:
+        """What was left behind on an instance comes from it, before it is given back."""
+        name, attempt = self.rng.choice(command.left)
+        saved = told.Checkpoint(
+            trial=name,
+            attempt=attempt,
+            name=f"{attempt:04d}-999999",
+            reports=self.state.trials[name].reports,
+            metric=self.rng.choice(METRICS),
+            sha256="0" * 64,
+            size=10,
+        )
+        stored = self.rng.random() < 0.5
+        return told.CheckpointFetched(
+            at=self.at, instance=command.instance, checkpoint=saved, stored=stored
         )
 
     def _found(self, instance: Instance) -> Iterator[told.Checkpoint]:

@@ -187,15 +187,16 @@ class Ec2Provider(Provider):
     async def end_agent(self, instance: str, grace_s: float) -> None:
         await self._remote.end_agent(self.machine(instance), grace_s)
 
-    def without_store(self, instance: str, *, silent: bool) -> tuple[str, bool]:
-        """Launch no more in the subnet of an instance that cannot use the checkpoint store. Return
-        what to do, and whether another subnet is left. `silent`: no answer came.
+    def without_store(self, instance: str, *, silent: bool, leave: bool = True) -> tuple[str, bool]:
+        """Launch no more in the subnet of an instance that cannot use the checkpoint store, if
+        `leave`. Return what to do, and whether another subnet is left then. `silent`: no answer
+        came.
         """
         entry, region = self._live(instance), self._cloud.region
         advice = (NO_WAY if silent else NOT_FROM_THERE).format(
             subnet=entry.subnet, vpc=entry.vpc, region=region
         )
-        return advice, self._opened().places.leave(entry.subnet)
+        return advice, leave and self._opened().places.leave(entry.subnet)
 
     def note_taken(self, instance: str) -> None:
         """Let the pool of a spot instance rest that AWS takes back."""

@@ -30,6 +30,7 @@ ENDINGS = {
     "failed": "nothing can run any more",
     "alike": "every trial fails in the same way",
     "late": "nothing runs, and it is too late to start anything",
+    "store": "no checkpoint could be stored",
 }
 """How a run ends: its `Status`, or a `CloseCause` that says more."""
 
@@ -312,6 +313,7 @@ REASONS: dict[str, dict[str, str]] = {
         "no-instance": ": no instance can be had[: {detail}]",
         "no-trial": ": no trial is left that has reported",
         "alike": f": {ENDINGS['alike']}[: {{detail}}]",
+        "store": ": {detail}",
         "policy": ": again and again the policy gave no plan that can be used",
     },
 }
