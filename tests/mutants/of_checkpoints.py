@@ -308,7 +308,7 @@ KEEPING = (
         (f"{LEFT}::test_one_that_is_stored_from_here_is_in_the_store_alone",),
     ),
     Mutant(
-        "a fetched model that cannot be stored is looked for in the store",
+        "a fetched model is looked for in the store alone",
         "a fetched model that cannot be stored is handed back from the run's folder",
         "LeftBehind.store_of",
         "DirectoryStore(self.folder) if kept else self.store",
