@@ -103,7 +103,7 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     coordinator: Coordinator,
 ) -> None:
     rig = coordinator.rig
-    first, second = list(rig.subnets)[:2]
+    first, second, third = list(rig.subnets)[:3]
     rig.set_capacity(FOUR_GPUS, first, 0, "spot")
     shutil.copytree(coordinator.project / "light", coordinator.project, dirs_exist_ok=True)
     job = Job(
@@ -130,7 +130,8 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     assert "0 instances, 0 volumes left" in lines
     account = rig.account()
     assert len(account) == 4
-    assert {one.zone for one in account.values()} == {second}
+    zones = [one.zone for one in account.values()]
+    assert (zones.count(second), zones.count(third)) == (3, 1), "a pool that took one back rests"
     for trial in coordinator.json("show", "last")["all_trials"]:
         assert "training from 0" in coordinator.text("logs", "last", trial["trial"]), (
             "the instances are gone"
@@ -143,7 +144,8 @@ def test_an_instance_is_left_before_its_maintenance_unless_that_comes_after_the_
     coordinator: Coordinator,
 ) -> None:
     rig = coordinator.rig
-    write(coordinator, Job("100s", "24gpu-min", policy=ONE_TRIAL.format(gpus=4)))
+    one = Job("70s", "24gpu-min", policy=ONE_TRIAL.format(gpus=4), limits="max_gpus = 4")
+    write(coordinator, one)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("report 1:")
     (left,) = (one.id for one in rig.instances())
@@ -151,10 +153,10 @@ def test_an_instance_is_left_before_its_maintenance_unless_that_comes_after_the_
     coordinator.says("goes on after report")
     (other,) = (one.id for one in coordinator.live() if one.id != left)
     rig.maintain(other, 86_400.0)
-    coordinator.ends(run, 0)
+    coordinator.ends(run, 0, 120)
     lines = coordinator.lines()
     assert f"the cloud will reboot or stop {left} at " in lines
-    assert f"{left}: not used any more: it ends at " in lines
+    assert f"{left} has been given back" in lines
     assert f"stop {other}" not in lines
     assert len(rig.account()) == 2
     assert_model(coordinator)
