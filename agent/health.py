@@ -301,15 +301,19 @@ class GpusAfter(NamedTuple):
 
 
 async def gpus_after(
-    names: Sequence[str], machine: CheckedMachine, before: dict[str, int], least: int
+    names: Sequence[str],
+    machine: CheckedMachine,
+    before: dict[str, int],
+    least: int,
+    free_s: float = FREE_S,
 ) -> GpusAfter:
     """Wait until no process that has ended holds memory of the GPUs with these CUDA names, for at
-    most `FREE_S` seconds, and `nvidia-smi` lists at least `least` without complaint. Nothing is
+    most `free_s` seconds, and `nvidia-smi` lists at least `least` without complaint. Nothing is
     known without `nvidia-smi`. `before`: the MiB in use before the first attempt, by uuid.
     """
     if not machine.cuda:
         return GpusAfter()
-    give_up_at = time.monotonic() + FREE_S
+    give_up_at = time.monotonic() + free_s
     while True:
         try:
             cards, apps = await _lines(CARDS, machine), await _lines(APPS, machine)

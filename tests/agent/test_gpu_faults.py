@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent import health, nvml
+from seerd.agent import nvml
 from seerd.agent.gpu_faults import MACHINE_XIDS, GpuFaults
 from seerd.agent.health import CheckedMachine, GpusAfter, gpus_after
 from seerd.agent.protocol import Noticed, Prepare, Prepared, Start
@@ -206,9 +206,8 @@ def test_a_gpu_that_nvidia_smi_has_lost_is_a_fault(
 ) -> None:
     program(tmp_path / "bin" / "nvidia-smi", smi)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(health, "FREE_S", 0.0)
     machine = CheckedMachine(tmp_path, True, f"faults-{os.getpid()}//health")
-    after = asyncio.run(gpus_after(["0"], machine, {}, 2))
+    after = asyncio.run(gpus_after(["0"], machine, {}, 2, 0.0))
     assert after.fault.startswith(fault)
     assert after.held == after.fault
     program(tmp_path / "bin" / "nvidia-smi", f"{ONE_CARD}; echo '1, GPU-b, 3, V100'")

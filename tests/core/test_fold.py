@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
 
+import msgspec
 import pytest
 
 from bench.testbed.checked_world import Behaviour, World
@@ -280,6 +281,16 @@ def with_ends_that_differ() -> Told:
     return world.facts, world.journal, world.state
 
 
+@cache
+def refused() -> Told:
+    """There is no capacity, and only what is asked for at once leaves time for a first round."""
+    facts = small_facts(billing="rented", gpus=4, deadline_s=600.0, t_min_s=150.0)
+    facts = msgspec.structs.replace(facts, cluster=replace(facts.cluster, boot_s=440.0))
+    world = World(facts, Behaviour(metric=lambda c, e: c["lr"], capacity=lambda at: 0))
+    world.run()
+    return world.facts, world.journal, world.state
+
+
 def told() -> list[Told]:
     worlds = [run_of(seed) for seed in ALTERED]
     return [
@@ -294,6 +305,7 @@ def told() -> list[Told]:
         in_many_ways(),
         with_ends_that_differ(),
         *map(cut_off, (600.0, 4000.0)),
+        refused(),
         *((one.facts, one.journal, one.state) for one in worlds),
     ]
 
