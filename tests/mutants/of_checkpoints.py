@@ -309,7 +309,7 @@ KEEPING = (
     ),
     Mutant(
         "a fetched model that cannot be stored is looked for in the store",
-        "a fetched model that cannot be stored is handed back from the run's folder",
+        "a fetched model is handed back, wherever it is kept",
         "LeftBehind.store_of",
         "DirectoryStore(self.folder) if kept else self.store",
         "self.store",
