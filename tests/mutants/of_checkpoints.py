@@ -308,8 +308,8 @@ KEEPING = (
         (f"{LEFT}::test_one_that_is_stored_from_here_is_in_the_store_alone",),
     ),
     Mutant(
-        "a fetched model is looked for in the store alone",
-        "a fetched model that cannot be stored is handed back from the run's folder",
+        "a fetched model that cannot be stored is looked for in the store",
+        "a fetched model is handed back, wherever it is kept",
         "LeftBehind.store_of",
         "DirectoryStore(self.folder) if kept else self.store",
         "self.store",
