@@ -275,9 +275,12 @@ def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> N
 def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:
     sizes = ill.see(instance_type=["g4dn.xlarge", "p3.8xlarge"])
     assert "the same number of GPUs" in of(sizes, "types").found
-    assert (
-        "m5.large has no GPU" in of(ill.see(instance_type=["m5.large"], price="$1"), "types").found
-    )
+    none = ill.see(instance_type=["m5.large"], price="$1")
+    assert "m5.large has no GPU" in of(none, "types").found
+    part = of(ill.see(instance_type=["g6f.large"], price="$1"), "types")
+    assert (part.level, part.found) == ("ok", "g6f.large (1 L4, 2 vCPUs)")
+    wrong = of(ill.see(instance_type=["g6f.large"], price="$1", gpus=4), "types")
+    assert "cluster.gpus = 4 is not so: g6f.large 1" in wrong.found
 
 
 def test_an_image_of_another_architecture(ill: OnRig) -> None:

@@ -33,7 +33,7 @@ async def quote(keys: Ec2Keys) -> Quote:
         without = ", ".join(kind.name for kind in kinds if kind.gpus == 0)
         if without:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
-        gpus = one_size({kind.name: kind.gpus for kind in kinds})
+        gpus = one_size(keys, {kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
         price, region = await price_of(keys, cloud), cloud.region
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")

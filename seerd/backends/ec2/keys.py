@@ -22,6 +22,8 @@ class Ec2Keys(BackendKeys):
     instance_type: tuple[str, ...] = setting(
         lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]), default=()
     )
+    # GPUs of an instance; None: what AWS or a table says
+    gpus: int | None = setting(v.whole(1), default=None)
     market: Literal["on-demand", "spot"] = setting(
         v.one_of("on-demand", "spot"), default="on-demand"
     )
