@@ -60,7 +60,7 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--slots", action="store_true", help="GPUs are CPU slots")
     parser.add_argument("--lease-s", type=float, required=True)
     parser.add_argument("--grace-s", type=float, required=True)
-    parser.add_argument("--spot", action="store_true", help="watch for notices of interruption")
+    parser.add_argument("--spot", action="store_true", help="watch for the cloud's notices")
     parser.add_argument("--power-off", action="store_true", help="when nobody renews the lease")
     parser.add_argument("--share", type=float, help="weight beside other runs on this machine")
     parser.add_argument("--library", help="where to import `seerd` from; default: this zip")

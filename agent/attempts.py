@@ -18,8 +18,10 @@ from typing import Any, Awaitable, Callable, Coroutine, Iterator, Optional, Sequ
 from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family
 from seerd.agent.hangs import Stall, Standstill
+from seerd.agent.health import GpusAfter
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
+from seerd.agent.secrecy import blot_out
 from seerd.agent.threads import in_thread, in_thread_or_here, spawned
 from seerd.agent.timings import Timings
 from seerd.agent.trial_output import QUIET_S, TrialOutput
@@ -47,8 +49,8 @@ FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
 class LocalAttempt:
     """One attempt of the run `run`, as `start` orders it.
 
-    `why_held` waits until the memory of GPUs is free, and returns what still holds it. `others`
-    returns the other attempts here.
+    `gpus_after` waits until the memory of its GPUs is free. `others` returns the other attempts
+    here.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class LocalAttempt:
         output: TrialOutput,
         timings: Timings,
         report: Report,
-        why_held: Callable[[set[int]], Awaitable[str]],
+        gpus_after: Callable[[], Awaitable[GpusAfter]],
         others: Callable[[], list[LocalAttempt]],
     ) -> None:
         self.start = start
@@ -70,7 +72,7 @@ class LocalAttempt:
         self._output = output
         self._patience = timings.hang_patience
         self._report = report
-        self._why_held = why_held
+        self._gpus_after = gpus_after
         self.family = Family(
             *(f"{run}/{self.key}", places.attempt.resolve(), host.ticks(), lambda: self.launcher),
             others=lambda: [other.family for other in others()],
@@ -115,7 +117,8 @@ class LocalAttempt:
             if plan.observer is not None and self._process is not None:
                 argv = [*plan.observer, str(self._process.pid)]
                 folder = str(self._places.attempt)
-                await self._observer.begin(partial(spawned, argv, plan.env, folder, plan.log))
+                env = {k: v for k, v in plan.env.items() if k not in self.start.secrets}
+                await self._observer.begin(partial(spawned, argv, env, folder, plan.log))
         except OSError:
             await self._kill()  # also a process that was started before that was raised
             if self._process is not None:
@@ -134,10 +137,13 @@ class LocalAttempt:
             self._quiet_s = quiet_s_of(left_s)
             self._output.begin(self._quiet_s)
         self._wake.set()
-        free_at, held = await self._until_gone(self._process)
-        why = f"after {self.key} had ended its GPUs could not be used again: {held}"
-        unfit = [Noticed(0, free_at, "unhealthy", None, why)] if held else []
-        self._report([*unfit, self._exited(free_at, self._process.returncode)])
+        free_at, gpus = await self._until_gone(self._process)
+        with contextlib.suppress(OSError):  # then it cannot be read, either
+            secrets = self.start.secrets.values()
+            await in_thread_or_here(blot_out, self._places.logs, secrets)
+        why = f"after {self.key} had ended its GPUs could not be used again: {gpus.held}"
+        unfit = [Noticed(0, free_at, "unhealthy", None, why)] if gpus.held else []
+        self._report([*unfit, self._exited(free_at, self._process.returncode, gpus.fault)])
 
     def stop(self, cause: str, kill_at: float) -> None:
         """Ask the attempt to save and exit, and kill it at `kill_at` (the agent's time; past: at
@@ -301,11 +307,9 @@ class LocalAttempt:
         self._marker, self._share = plan.env[host.MARKER], plan.env.get(SHARE, "")
         self._by_torchrun = "torch.distributed.run" in plan.argv
 
-    async def _until_gone(self, process: FirstProcess) -> tuple[float, str]:
-        """Report what the attempt writes until it has ended.
-
-        Returns since when nothing of it is left (agent's time), and what still holds memory of its
-        GPUs (empty: nothing).
+    async def _until_gone(self, process: FirstProcess) -> tuple[float, GpusAfter]:
+        """Report what the attempt writes until it has ended. Return since when nothing of it is
+        left (agent's time), and how its GPUs are then.
         """
         exited = asyncio.ensure_future(process.wait())
         exited.add_done_callback(lambda _: self._wake.set())
@@ -329,9 +333,9 @@ class LocalAttempt:
         self._report(self._output.promised())
         return await proving
 
-    async def _proved_free(self) -> tuple[float, str]:
-        held = await self._why_held(self.gpus)
-        return clock.now(), held
+    async def _proved_free(self) -> tuple[float, GpusAfter]:
+        gpus = await self._gpus_after()
+        return clock.now(), gpus
 
     def _store_beside(self) -> None:
         if self._storing is not None and self._storing.done():
@@ -394,7 +398,7 @@ class LocalAttempt:
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 
-    def _exited(self, at: float, code: Optional[int]) -> Exited:
+    def _exited(self, at: float, code: Optional[int], fault: str = "") -> Exited:
         cause, order = self._cause_of_exit(code), self.start
         findings = self._findings() if cause == "crashed" else postmortem.Findings()
         postmortem.name_own_module(findings.tail, self._places.work)
@@ -404,6 +408,7 @@ class LocalAttempt:
             *(findings.rank, findings.tail, findings.silent, findings.signal, findings.waited_s),
             started=self._process is not None,
             memory=self._memory,
+            fault=fault if cause == "crashed" else "",
         )
 
     def _findings(self) -> postmortem.Findings:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Callable, Optional, Sequence
+from typing import Callable, NamedTuple, Optional, Sequence
 
 from seerd.agent import host
 from seerd.agent.arguments import fixed_environment, interpreter_words
@@ -293,24 +293,36 @@ def interpreter_answer(output: str, env: dict[str, str]) -> tuple[str, dict[str,
     return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}
 
 
-async def why_held(names: Sequence[str], machine: CheckedMachine, before: dict[str, int]) -> str:
+class GpusAfter(NamedTuple):
+    """The GPUs of an attempt that has ended."""
+
+    held: str = ""  # what still holds their memory, or why that is unknown; empty: nothing
+    fault: str = ""  # what is broken, so that a crash was not the trial's; empty: nothing
+
+
+async def gpus_after(
+    names: Sequence[str], machine: CheckedMachine, before: dict[str, int], least: int
+) -> GpusAfter:
     """Wait until no process that has ended holds memory of the GPUs with these CUDA names, for at
-    most `FREE_S` seconds; return what still holds it, or why that is unknown; empty if it is free,
-    or without `nvidia-smi`. `before`: the MiB in use before the first attempt, by uuid.
+    most `FREE_S` seconds, and `nvidia-smi` lists at least `least` without complaint. Nothing is
+    known without `nvidia-smi`. `before`: the MiB in use before the first attempt, by uuid.
     """
     if not machine.cuda:
-        return ""
+        return GpusAfter()
     give_up_at = time.monotonic() + FREE_S
     while True:
         try:
             cards, apps = await _lines(CARDS, machine), await _lines(APPS, machine)
-            why = held(cards, apps, names, before, host.is_there)
+            listed = sum(len(card) >= 3 for card in cards)
+            if listed < least:
+                raise UnhealthyError(f"nvidia-smi lists {listed} GPUs where {least} were")
+            after = GpusAfter(held(cards, apps, names, before, host.is_there))
         except UnhealthyError as error:
-            why = str(error)
+            after = GpusAfter(str(error), str(error))
         except OSError:
-            return ""  # no nvidia-smi: GPUs of another maker
-        if not why or time.monotonic() >= give_up_at:
-            return why
+            return GpusAfter()  # no nvidia-smi: GPUs of another maker
+        if not after.held or time.monotonic() >= give_up_at:
+            return after
         await asyncio.sleep(POLL_S)
 
 

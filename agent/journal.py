@@ -79,7 +79,7 @@ class AgentJournal:
         """
         if order.id in self._orders:
             return False
-        self._write(_kept(encode(order)))
+        self._write(_kept(encode(_shown(order))))
         self._orders[order.id] = order
         return True
 
@@ -181,6 +181,13 @@ class AgentJournal:
                 self._flushed = True
         except OSError as error:
             raise AgentJournalError(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+def _shown(order: Order) -> Order:
+    """Return an order without what no file may have."""
+    if isinstance(order, Prepare):
+        return replace(order, proof=None)
+    return replace(order, secrets={}) if isinstance(order, Start) else order
 
 
 def facts_after(path: Path, seen: int) -> list[Fact]:

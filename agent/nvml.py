@@ -42,36 +42,36 @@ class Nvml:
     """The GPUs of these names, numbers or UUIDs. Raises `OSError` if NVML does not work."""
 
     def __init__(self, names: list[str]) -> None:
-        self._library = ctypes.CDLL(LIBRARY)
-        status = self._library.nvmlInit_v2()
+        self.library = ctypes.CDLL(LIBRARY)
+        status = self.library.nvmlInit_v2()
         if status:
             raise OSError(f"nvmlInit_v2 ended with status {status}")
-        self._handles = [self._handle(name) for name in names]
+        self.handles = [self._handle(name) for name in names]
 
     def look(self) -> Shares:
         """Return how busy each GPU was in the last second or less."""
-        rates, ask = _Rates(), self._library.nvmlDeviceGetUtilizationRates
+        rates, ask = _Rates(), self.library.nvmlDeviceGetUtilizationRates
         return [
             None
             if handle is None or ask(handle, ctypes.byref(rates))
             else min(1.0, rates.gpu / 100)
-            for handle in self._handles
+            for handle in self.handles
         ]
 
     def memory(self) -> list[Optional[GpuMemory]]:
         """Return the memory of each GPU now; None: unknown."""
-        seen, ask = _Memory(), self._library.nvmlDeviceGetMemoryInfo
+        seen, ask = _Memory(), self.library.nvmlDeviceGetMemoryInfo
         return [
             None
             if handle is None or ask(handle, ctypes.byref(seen))
             else GpuMemory(seen.used, seen.total)
-            for handle in self._handles
+            for handle in self.handles
         ]
 
     def _handle(self, name: str) -> Optional[Any]:
         handle = ctypes.c_void_p()
         by_number, by_uuid = "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID"
-        ask = getattr(self._library, by_number if name.isdecimal() else by_uuid)
+        ask = getattr(self.library, by_number if name.isdecimal() else by_uuid)
         status = ask(int(name) if name.isdecimal() else name.encode(), ctypes.byref(handle))
         return None if status else handle
 

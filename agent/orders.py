@@ -36,12 +36,13 @@ from seerd.agent.gpu_leases import RunHere
 from seerd.agent.gpu_sharing import SharedGpus, shared
 from seerd.agent.health import (
     CheckedMachine,
+    GpusAfter,
     Interpreters,
     UnhealthyError,
     ask_smi,
     check_machine,
     check_torch,
-    why_held,
+    gpus_after,
 )
 from seerd.agent.journal import AgentJournal, Order
 from seerd.agent.kept_reports import ReportLimit
@@ -76,6 +77,7 @@ from seerd.agent.protocol import (
     Start,
 )
 from seerd.agent.remote_store import CheckpointStore, RemoteStore
+from seerd.agent.secrecy import no_core_dumps
 from seerd.agent.store_proof import prove
 from seerd.agent.threads import in_thread, in_thread_or_here
 from seerd.agent.timings import TIMINGS, Timings
@@ -84,8 +86,10 @@ from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
 
 if TYPE_CHECKING:
+    from seerd.agent.gpu_faults import GpuFaults
     from seerd.agent.nvml import GpuMemory
 
+FAULTS_S = 5.0  # for NVML to say what has broken, once `nvidia-smi` has answered
 Seen = TypeVar("Seen")
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -169,6 +173,9 @@ class Orders:
         self._counts = False
         self._in_use: dict[str, int] = {}  # MiB of each GPU before the first attempt, by uuid
         self._unused: dict[int, int] = {}  # fewest bytes in use of each GPU without an attempt
+        self._listed = 0  # GPUs that `nvidia-smi` listed; 0: it was not asked
+        self.faults: Optional[GpuFaults] = None  # None: nothing looks for any
+        self._is_broken = False
 
     @property
     def attempts(self) -> list[str]:
@@ -196,6 +203,11 @@ class Orders:
         sizes = (gpus for job in order.jobs or [order.job] for gpus in job.allocations)
         if self._shared is not None:
             self._shared.need(min(sizes, default=1), order.parts)
+        secrets = [name for job in order.jobs or [order.job] for name in job.secrets]
+        for name in secrets:  # this machine may be the coordinator's own
+            os.environ.pop(name, None)
+        if secrets:
+            no_core_dumps()
 
     def leave(self) -> None:
         """Use nothing of this machine any more."""
@@ -342,6 +354,7 @@ class Orders:
         in_use = await check_machine(expected, self._here.machine)
         if self._shared is None:  # on a desk, screens take what they want
             self._in_use = {**in_use, **self._in_use}
+        self._listed = 0 if expected is None else expected.gpus
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for each in order.jobs or [order.job]:
             job = self._here.resolved(each, order.parts)
@@ -387,6 +400,26 @@ class Orders:
                 own = max(0, memory.used - self._unused.get(gpu, 0))
                 users[0].see_memory(own, memory.total)
 
+    def see_faults(self, seen: Sequence[str]) -> None:
+        """Report, once, that one of `devices` has broken. `seen`: how each has; empty: not."""
+        broken = next(filter(None, self.by_number(seen)), "")
+        if broken and not self._is_broken:
+            self._is_broken = True
+            self._report([Noticed(0, clock.now(), "unhealthy", None, broken)])
+
+    async def _gpus_after(self, order: Start, before: dict[str, int]) -> GpusAfter:
+        """Wait until an attempt's GPUs are free; report those that have broken."""
+        after = await gpus_after(self._names(order), self._here.machine, before, self._listed)
+        if after.fault or self.faults is None:
+            return after
+        try:
+            seen = await asyncio.wait_for(in_thread(self.faults.look), FAULTS_S)
+        except (OSError, asyncio.TimeoutError):  # no thread, or a driver that does not answer
+            return after
+        self.see_faults(seen)
+        faults = self.by_number(seen)
+        return after._replace(fault=next(filter(None, (faults[gpu] for gpu in order.devices)), ""))
+
     def _names(self, order: Start) -> list[str]:
         """Return CUDA's names of an attempt's GPUs; if they are shared, once it has them."""
         if self._shared is None:
@@ -411,7 +444,7 @@ class Orders:
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._here.timings),
             lambda facts: self._report(self._mps.explained(str(order.devices), facts)),
-            lambda _: why_held(self._names(order), self._here.machine, before),
+            lambda: self._gpus_after(order, before),
             others=lambda: [each for each in list(self._attempts.values()) if each is not attempt],
         )
         attempt.expect_end(self._ends_at)
@@ -443,6 +476,7 @@ class Orders:
                 env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names)}
                 plan = replace(plan, env=env)
             plan = replace(plan, env=await self._mps.environment(plan.env))
+            plan = replace(plan, env={**plan.env, **order.secrets})
             await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError, UnhealthyError) as error:
             self._report([_refused(order.id, _text(error))])

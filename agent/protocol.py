@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Optional, Union, get_args
 
 from seerd.agent.patterns import ObservedScript
 
-VERSION = 12
+VERSION = 11
 MAX_LINE = 1 << 20
 PARTS = (1, 2, 4, 8, 16)  # how many slots a GPU may have
 
@@ -85,6 +85,8 @@ class Job:
     # folder that a `python` outside `source` is relative to, and that a command is run in; empty:
     # `source`
     python_in: str = ""
+    # environment variables of which each `Start` brings the values, which are in no file
+    secrets: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ class Start(_Message):
     checkpoints: list[str]  # names in the store that it may restore, newest first
     node: Optional[Node] = None  # this instance's part, if the attempt spans several
     parts: int = 1  # slots of each GPU: 1, 2, 4, 8 or 16
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)  # its job's, with values
 
     @property
     def devices(self) -> list[int]:
@@ -396,14 +399,21 @@ class Exited(_FactOfAttempt):
     # the most bytes of a GPU that were seen in use for it while no other attempt had that GPU, and
     # that GPU's bytes; empty: not seen
     memory: list[int] = field(default_factory=list)
+    # what is broken about its GPUs, so that a crash is the machine's fault; empty: nothing is known
+    fault: str = ""
 
 
 @dataclass(frozen=True)
 class Complained(_FactOfAttempt):
-    """Something may be wrong with an attempt. Sent once per kind, except "quiet" and "waits"."""
+    """Something may be wrong with an attempt. Sent once per kind, except for "quiet",
+    "waits" and a store that takes no checkpoint.
+    """
 
     # "output": a line of `out.jsonl` cannot be read
     # "not-stored": a checkpoint cannot be stored
+    # "store-silent", "store-refused", "store-failed": nor can any other, since the store does not
+    # answer, does not permit it, or fails; sent again and again until one is stored
+    # "left": it has ended, and the store lacks a checkpoint that is here
     # "promised": nothing is wrong: the attempt is to save checkpoints, or has begun to; the result
     # is to be a model
     # "untracked": its checkpoints hold no state
@@ -443,10 +453,11 @@ class Waited(_FactOfAttempt):
 class Noticed(_Fact):
     """News about this instance."""
 
-    # "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it cannot
-    # be used any more; "cold": trials start more slowly than they could
+    # "interruption": the cloud takes it away; "rebalance": it probably will; "maintenance": it will
+    # reboot, stop or end it; "unhealthy": it cannot be used any more; "cold": trials start more
+    # slowly than they could
     what: str
-    by: Optional[float]  # when the cloud takes it away; None: unknown
+    by: Optional[float]  # when the cloud does that; None: unknown
     why: str = ""
 
 

@@ -31,11 +31,15 @@ from seerd.agent.transfer import (
     name_file,
     write_named,
 )
-from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires, download, refusal
+from seerd.agent.web import TOO_LARGE, TOO_SHORT, Piece, WebError, Wires, download, refusal
 
 URLS_S = 30.0
 """Seconds to wait for a grant before a start; the daemon sends it first."""
+AGAIN_S = 5.0
+"""Seconds after which a store that took no checkpoint is tried again."""
 GONE = (404, TOO_SHORT)
+CLOSED = {0: "store-silent", 403: "store-refused"}
+"""What is reported of a store that took no checkpoint, by the status of its answer."""
 LARGE = 32 << 20
 """Bytes from which on it is worth asking the daemon for places for parts, sent in parallel."""
 MOST_IN_ONE_PIECE = 5 << 30
@@ -55,10 +59,11 @@ class RemoteStore:
     def __init__(self, urls: PresignedUrls, wires: Optional[Wires] = None) -> None:
         self._urls = urls
         self._wires = wires or Wires()
+        self._again_at = 0.0
 
     def ready(self) -> bool:
-        """Return whether there is a place for the next checkpoint."""
-        return self._urls.place() is not None
+        """Return whether there is a place for the next checkpoint, and it has not just failed."""
+        return self._urls.place() is not None and time.monotonic() >= self._again_at
 
     def free(self) -> Optional[int]:
         """Return None: the store is elsewhere."""
@@ -74,7 +79,9 @@ class RemoteStore:
         self._urls.close()
 
     def put(self, local: Path, name: str) -> tuple[str, Manifest]:
-        """Put a checkpoint; return its name there. Raises `CheckpointError`, `NotNowError`."""
+        """Put a checkpoint; return its name there. Raises `CheckpointError`, and `NotNowError` for
+        what may be put later.
+        """
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
         slot = self._urls.place()
@@ -92,7 +99,13 @@ class RemoteStore:
                 self._urls.is_refused(slot)
                 raise NotNowError(str(error)) from None
             why = f"checkpoint {name} cannot be put into the store: {error}"
-            raise CheckpointError(why) from None
+            if error.status in (TOO_SHORT, TOO_LARGE):
+                raise CheckpointError(why) from None
+            put_off = NotNowError(why)
+            if not self._wires.is_cut:
+                put_off.what = CLOSED.get(error.status, "store-failed")
+            self._again_at = time.monotonic() + AGAIN_S
+            raise put_off from None
         except OSError as error:
             raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
         self._urls.is_full(slot)
@@ -187,7 +200,7 @@ def upload(wires: Wires, urls: PresignedUrls, slot: Slot, whole: Piece, md5: str
             return
     if whole.size > MOST_IN_ONE_PIECE:
         why = f"{whole.size} bytes cannot be put in one piece, and there is no place for parts"
-        raise WebError(why)
+        raise WebError(why, TOO_LARGE)
     wires.insist(lambda: wires.put(slot.data_url, whole, md5))
 
 

@@ -83,7 +83,7 @@ class Lease:
 class Agent:
     """Runs in its folder, which is the working directory, until it is shut down or its lease ends.
 
-    `spot`: the cloud may take this instance away, and gives notice of it.
+    `spot`: the cloud may take this instance away or reboot it, and gives notice of it.
     """
 
     def __init__(self, here: Here, lease: Lease, *, spot: bool = False) -> None:
@@ -117,12 +117,15 @@ class Agent:
             spot.watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
         if self._here.cuda:
             from seerd.agent import nvml  # ctypes, which CPU slots have no use for
+            from seerd.agent.gpu_faults import GpuFaults
 
             nvml.watch(
                 self._orders.devices,
                 lambda shares: self._loop.call_soon_threadsafe(self._report_use, shares),
                 lambda memory: self._loop.call_soon_threadsafe(self._orders.see_memory, memory),
             )
+            self._orders.faults = faults = GpuFaults(self._orders.devices)
+            faults.watch(lambda seen: self._loop.call_soon_threadsafe(self._see_faults, seen))
         self._beside(self._keep_looking())
         await self._ended.wait()
         server.close()
@@ -228,6 +231,10 @@ class Agent:
         if not self._ended.is_set() and ours != self._computed:
             self._computed = ours
             self._report([Computed(0, clock.now(), ours)])
+
+    def _see_faults(self, seen: list[str]) -> None:
+        if not self._ended.is_set():
+            self._orders.see_faults(seen)
 
     async def _keep_looking(self) -> None:
         # All in one place, so that an idle agent wakes up as seldom as possible.

@@ -1,6 +1,7 @@
 """EC2's notices that it will take this instance away, asked in a thread from the metadata service
 (IMDSv2): https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-(usually two minutes before) and .../rebalance-recommendations.html (perhaps sooner).
+(usually two minutes before), .../rebalance-recommendations.html (perhaps sooner), and
+.../viewing_scheduled_events.html (reboots, stops and retirements, also of on-demand instances).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ DEFAULT = "http://169.254.169.254"
 TOKENS = "/latest/api/token"
 ACTION = "/latest/meta-data/spot/instance-action"
 REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
+MAINTENANCE = "/latest/meta-data/events/maintenance/scheduled"
+SPOT_TIME, MAINTENANCE_TIME = "%Y-%m-%dT%H:%M:%SZ", "%d %b %Y %H:%M:%S GMT"
 TIMEOUT_S = 1.0
 TOKEN_SPARE_S = 60.0
 LONGEST = 1 << 16
@@ -31,7 +34,9 @@ WITHOUT_PROXY = build_opener(ProxyHandler({}))
 class Notice:
     """What the cloud announces."""
 
-    what: str  # "interruption": it takes this instance away; "rebalance": it probably will
+    # "interruption": it takes this instance away; "rebalance": it probably will; "maintenance": it
+    # reboots, stops or ends it
+    what: str
     by: Optional[float] = None  # when it takes it away (wall clock); None: unknown
 
 
@@ -45,20 +50,25 @@ class Metadata:
 
     def look(self) -> list[Notice]:
         """Return the notices; none if the service does not answer as it should."""
-        action, advice = self._object(ACTION), self._object(REBALANCE)
+        (action,), (advice,) = self._objects(ACTION) or [{}], self._objects(REBALANCE) or [{}]
         notices = []
         if isinstance(action.get("action"), str):  # "terminate", "stop" or "hibernate"
-            notices.append(Notice("interruption", _moment(action.get("time"))))
+            notices.append(Notice("interruption", _moment(action.get("time"), SPOT_TIME)))
         if "noticeTime" in advice:
             notices.append(Notice("rebalance"))
+        active = [each for each in self._objects(MAINTENANCE) if each.get("State") == "active"]
+        begins = [_moment(each.get("NotBefore"), MAINTENANCE_TIME) for each in active]
+        if known := [at for at in begins if at is not None]:
+            notices.append(Notice("maintenance", min(known)))
         return notices
 
-    def _object(self, path: str) -> dict[str, Any]:
+    def _objects(self, path: str) -> list[dict[str, Any]]:
         try:
             answer = json.loads(self._get(path))
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
-            return {}
-        return answer if isinstance(answer, dict) else {}
+            return []
+        answers = answer if isinstance(answer, list) and path == MAINTENANCE else [answer]
+        return [each for each in answers if isinstance(each, dict)]
 
     def _get(self, path: str) -> bytes:
         if time.monotonic() >= self._token_ends:
@@ -100,9 +110,9 @@ def _keep_asking(url: str, report: Callable[[Notice], Any], every_s: float) -> N
         time.sleep(every_s)
 
 
-def _moment(text: Any) -> Optional[float]:
-    """Read "2017-09-18T08:22:00Z"; None for anything else."""
+def _moment(text: Any, form: str) -> Optional[float]:
+    """Read a time in UTC; None for what has not this form."""
     try:
-        return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))
+        return float(calendar.timegm(time.strptime(text, form)))
     except (TypeError, ValueError):
         return None

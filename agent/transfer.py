@@ -35,6 +35,8 @@ log = logging.getLogger("agent")
 class NotNowError(CheckpointError):
     """The store has no place for a checkpoint now, but may have one later."""
 
+    what = ""  # what is wrong with the whole store, as in `Complained`; empty: perhaps nothing
+
 
 @dataclass
 class Directory:

@@ -27,7 +27,7 @@ from seerd.agent.manifest import (
     needed,
 )
 from seerd.agent.protocol import Checkpointed, Complained, Fact, Reported, Training
-from seerd.agent.remote_store import CheckpointStore
+from seerd.agent.remote_store import CheckpointStore, RemoteStore
 from seerd.agent.transfer import NotNowError
 
 MOST_AT_ONCE = 1 << 20
@@ -38,6 +38,8 @@ than anybody reads, and its end waits for its last line.
 LONGEST_LINE = 1 << 16
 
 QUIET_S = 20.0
+CLOSED_S = 20.0
+"""Seconds until it is reported again that the store takes no checkpoint."""
 FAILURES_REPORTED = 3
 """Failures in a row to store a checkpoint that are reported: a single one may be transient."""
 SHOWN = 60
@@ -81,6 +83,7 @@ class TrialOutput:
         self.reported_at = math.inf  # its last report or begin, by the monotonic clock
         self.longest_s = 0.0  # its longest wait for a report
         self._failures = 0
+        self._closed_at = -math.inf  # when it was last reported that the store takes no checkpoint
         self._unreported: list[Fact] = []
         self._reported: set[tuple[str, Any]] = set()
         self._reports = KeptReports(limit)
@@ -137,11 +140,15 @@ class TrialOutput:
         return self._reports.let_go()
 
     def promised(self) -> list[Fact]:
-        """Return, at the attempt's end, whether it has saved something, none of which is stored."""
+        """Return, at the attempt's end, whether it has saved something, none of which is stored,
+        and whether the store lacks something that only this machine has.
+        """
         is_stored = any(kind == "checkpoint" for kind, _ in self._reported)
         with contextlib.suppress(OSError):
             if not is_stored and any(self._local.iterdir()):
                 self.report_once("promised", PROMISED)
+        if self._waiting and isinstance(self.checkpoint_store, RemoteStore):
+            self.report_once("left", "")
         return self._take_complaints()
 
     def drain(self) -> list[Fact]:
@@ -185,7 +192,11 @@ class TrialOutput:
         """Note that checkpoints have to wait; return facts about it."""
         log.info("%s/%s: checkpoints have to wait: %s", self._trial, self._attempt, error)
         self._failures += 1
-        if self._failures >= FAILURES_REPORTED:
+        if what := getattr(error, "what", ""):
+            if time.monotonic() >= self._closed_at + CLOSED_S:
+                self._closed_at = time.monotonic()
+                self._report_later(what, str(error))
+        elif self._failures >= FAILURES_REPORTED:
             self.report_once("not-stored", str(error))
         return self._take_complaints()
 

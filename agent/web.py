@@ -33,6 +33,8 @@ PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 MOST_OF_A_REFUSAL = 1 << 14
 TOO_SHORT = 416
 """S3's status for a range behind the end of a file; ours, too, for a file that ends too early."""
+TOO_LARGE = 413
+"""Our status for bytes that the store takes in parts only."""
 CALLED_OFF = 499
 """Our status for work that was called off, which is not tried again."""
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "InternalError", "BadDigest", "OperationAborted")

@@ -59,11 +59,22 @@ def decode(line: bytes) -> Message:
 
 def _line(message: Message) -> bytes:
     body = {"kind": message.kind, **asdict(message)}
-    if body.get("parts") == 1:
-        del body["parts"]  # so runs without parts are as they were for all versions
+    for part in (body, *_jobs_in(body)):  # so runs without these are as they were for all versions
+        if part.get("parts") == 1:
+            del part["parts"]
+        if not part.get("secrets", True):
+            del part["secrets"]
     if body.get("cause") == "":
-        del body["cause"]  # earlier versions read this too: it answers foreign ones
+        del body["cause"]
+    if body.get("fault") == "":
+        del body["fault"]
+    if body.get("proof", ...) is None:
+        del body["proof"]
     return _ENCODER.encode(body).encode() + b"\n"
+
+
+def _jobs_in(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [body["job"], *body["jobs"]] if body["kind"] == "prepare" else []
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

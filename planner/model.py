@@ -123,6 +123,8 @@ class ClusterFacts:
     # USD that one GPU may come to cost for an hour, where prices change; 0: `usd_per_gpu_h`
     most_usd_per_gpu_h: float = 0.0
     price_lag_s: float = 0.0  # seconds after which a change of a price is known at the latest
+    # seconds for which a run without any instance goes on asking; None: while a first round fits
+    wait_s: float | None = None
 
     @property
     def per_instance(self) -> bool:

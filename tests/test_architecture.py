@@ -224,6 +224,7 @@ GUARDED = {
     },
     "seerd/clock.py": {"process_began: /proc/self/stat"},  # its absence is an answer
     "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices
+    "agent/gpu_faults.py": {"the module: ctypes"},  # the same
     "agent/warm/script.py": {"end: ctypes"},  # of a fork, on Linux alone
     "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
         "remember: /proc/self/stat",

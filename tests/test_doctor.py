@@ -698,6 +698,14 @@ def test_this_machine(patient: Patient) -> None:
     assert "cannot be started" in none.found
 
 
+def test_parts_of_a_gpu_to_which_nothing_holds_trials_are_a_warning(patient: Patient) -> None:
+    for parts, level in ((None, "ok"), (4, "warning")):
+        patient.write({"provider": "local", "gpus": 2, "parts": parts})
+        finding = of(patient.examine(), "spec")
+        assert finding.level == level
+    assert "nothing holds a trial to its part of a GPU's memory" in finding.found
+
+
 def test_torch_is_asked_for_only_where_it_is_needed(patient: Patient) -> None:
     """A script of JAX has a Python without torch, which a command of its project starts."""
     patient.write({"provider": "local", "gpus": 2})

@@ -16,6 +16,7 @@ from tests.test_ec2_runs import Coordinator, write
 
 EPOCHS = 'SEERD_TEST_EPOCHS = "12"'
 PATIENCE_S = 200.0  # two boots in vain, and a wait between them
+ONE_TRIAL = 'name = "random"\ntrials = 1\nt_min = "20s"'
 WORDS = "explicit deny in a VPC endpoint policy"
 
 
@@ -69,6 +70,26 @@ def test_where_the_store_refuses_instances_each_subnet_is_tried_with_one(
     assert WORDS in lines
     assert "so a policy of the bucket or of an endpoint of vpc-" in lines
     assert "0 instances, 0 volumes left" in lines
+
+
+def test_where_the_store_refuses_later_the_run_ends_and_its_model_comes_over_ssh(
+    coordinator: Coordinator,
+) -> None:
+    rig = coordinator.rig
+    write(coordinator, Job("6m", "48gpu-min", limits="max_gpus = 4", policy=ONE_TRIAL))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.until(lambda: any("/0001-" in name for name in coordinator.stored()), "stored")
+    rig.fail("s3:PutObject", "AccessDenied", times=None, message=WORDS, status=403)
+    coordinator.ends(run, 0, PATIENCE_S)
+    lines, told = coordinator.lines(), coordinator.json("show", "last")
+    assert "no checkpoint can be stored (t0001 on i-" in lines
+    assert "so a policy of the bucket or of an endpoint of vpc-" in lines
+    assert "no checkpoint could be stored for 6" in lines
+    assert told["status"] == "failed"
+    best = max(trial["metric"] for trial in told["all_trials"])
+    assert told["best"]["metric"] == best, "the last one, which nobody could store"
+    assert "0 instances, 0 volumes left" in lines
+    assert coordinator.json("replay", "last")["same"]
 
 
 def test_where_instances_cannot_reach_s3_the_endpoint_is_told(coordinator: Coordinator) -> None:

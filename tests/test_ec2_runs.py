@@ -139,6 +139,27 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     assert_accounted(coordinator)
 
 
+def test_an_instance_is_left_before_its_maintenance_unless_that_comes_after_the_run(
+    coordinator: Coordinator,
+) -> None:
+    rig = coordinator.rig
+    write(coordinator, Job("100s", "24gpu-min", policy=ONE_TRIAL.format(gpus=4)))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.says("report 1:")
+    (left,) = (one.id for one in rig.instances())
+    rig.maintain(left, 45.0)
+    coordinator.says("goes on after report")
+    (other,) = (one.id for one in coordinator.live() if one.id != left)
+    rig.maintain(other, 86_400.0)
+    coordinator.ends(run, 0)
+    lines = coordinator.lines()
+    assert f"the cloud will reboot or stop {left} at " in lines
+    assert f"{left}: not used any more: it ends at " in lines
+    assert f"stop {other}" not in lines
+    assert len(rig.account()) == 2
+    assert_model(coordinator)
+
+
 def test_on_an_ec2_as_slow_as_it_is_rounds_end_with_a_model_and_nothing_left_and_ask_little(
     coordinator: Coordinator,
 ) -> None:
@@ -378,9 +399,11 @@ def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(
     rig = coordinator.rig
     for zone in rig.subnets:
         rig.set_capacity(FOUR_GPUS, zone, 0)
-    write(coordinator, Job("3m", "12gpu-min", limits="max_gpus = 4"))
-    coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
+    write(coordinator, Job("10m", "12gpu-min", limits="max_gpus = 4"))
+    run = ("run", str(coordinator.spec), "--plain")
+    coordinator.ends(coordinator.start(*run, "--set", "cluster.wait=40s"), 5)
     lines = coordinator.lines()
+    assert lines.count("s  no instance: ") == 2, "the third time is as the others"
     of_type = [{"Name": "instance-type", "Values": [FOUR_GPUS]}]
     offers = client(rig, "ec2").describe_instance_type_offerings(
         LocationType="availability-zone", Filters=of_type
@@ -389,7 +412,7 @@ def test_without_capacity_or_permission_nothing_is_left_and_the_status_says_so(
     assert {zone for zone in rig.subnets if zone in lines} == zones
     assert "sufficient g4dn.12xlarge capacity" in lines
     rig.deny("ec2:RunInstances")
-    coordinator.ends(coordinator.start("run", str(coordinator.spec), "--plain"), 5)
+    coordinator.ends(coordinator.start(*run), 5)
     told = coordinator.lines().removeprefix(lines)
     assert "ec2:RunInstances" in told
     assert told.count("s  no instance: ") == 1, "asking again would not help"

@@ -282,7 +282,7 @@ def test_a_budget_that_ends_a_run_is_named(facts: MakeFacts) -> None:
 
 def test_refusals_have_their_reason(facts: MakeFacts) -> None:
     state = new_state(facts())
-    state.fleet.add(Instance("1.0", 4))
+    state.fleet.add(Instance("1.0", 4, why="no capacity"))
     refused = LaunchRefused(at=1.0, command="1.0", why="no capacity")
     assert line_of(refused, state) == "    1.0s  no instance: no capacity"
     unreadable = PublishFailed(at=2.0, command="9.0", why="checksum")
@@ -294,6 +294,21 @@ def test_refusals_have_their_reason(facts: MakeFacts) -> None:
         line_of(ModelPublished(at=3.0, command="9.0", path="best"), state)
         == "    3.0s  the best model is in best"
     )
+
+
+def test_of_launches_that_are_refused_again_and_again_ever_fewer_have_a_line(
+    facts: MakeFacts,
+) -> None:
+    state, told = new_state(facts()), []
+    for number in range(1, 41):
+        for launch in (f"{number}.0", f"{number}.1"):
+            state.fleet.add(Instance(launch, 4, why="no capacity"))
+            event = LaunchRefused(at=number, command=launch, why="no capacity")
+            told += [launch] if line_of(event, state) else []
+    assert told == ["1.0", "2.0", "4.0", "8.0", "16.0", "32.0"]
+    state.fleet.add(Instance("41.0", 4, why="the quota is used up"))
+    event = LaunchRefused(at=41.0, command="41.0", why="the quota is used up")
+    assert line_of(event, state) == "   41.0s  no instance: the quota is used up"
 
 
 def test_nobody_is_told_of_checkpoints_processes_and_timers(facts: MakeFacts) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from seerd.agent.patterns import ObservedScript
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.offer import quote_of
 from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Mode
@@ -134,6 +136,17 @@ def test_what_instances_fetch_has_a_size_and_for_those_rented_a_price(folder: Pa
     wrong = problems(folder, GOOD, ("train.ingress", "12"), ("cluster.ingress_price", "$0.02"))
     assert "12GB, 500MB or 1.5TB" in wrong["train.ingress"]
     assert "ec2" in wrong["cluster.ingress_price"]
+
+
+def test_only_runs_on_rented_instances_wait_for_them(folder: Path) -> None:
+    rented = GOOD.replace('provider = "local"\ngpus = 4', 'provider = "ec2"')
+    cluster = load(folder, rented, ("cluster.wait", "20m")).cluster
+    assert isinstance(cluster, Ec2Keys)
+    assert quote_of(cluster, 4, 8.0, "a table").facts.wait_s == 1200.0
+    assert quote_of(replace(cluster, wait=None), 4, 8.0, "a table").facts.wait_s is None
+    wrong = problems(folder, GOOD, ("cluster.wait", "20m"))
+    assert "only for provider = 'ec2'" in wrong["cluster.wait"]
+    assert "30m" in problems(folder, rented, ("cluster.wait", "20"))["cluster.wait"]
 
 
 def test_the_command_line_overrides(folder: Path) -> None:

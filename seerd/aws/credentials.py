@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 AGAIN_S = 5.0
-"""How often files are looked at, and refused credentials made again at most, seconds."""
+"""How often refused credentials are made again at most while no file has changed, seconds."""
 SSO = "sso"  # botocore's word for IAM Identity Center
 READ_ONCE = frozenset({"env", "explicit", "shared-credentials-file", "config-file"})
 """botocore's words for sources that no session renews by itself."""
@@ -59,7 +60,7 @@ class RenewableCredentials:
         self._present: Any = None  # botocore's credentials; None: there are none
         self._refused = False  # whether AWS has refused what they signed
         self._seen: list[int] = []  # when the files were changed, as of the last reading
-        self._tried_at = 0.0
+        self._tried_at = -math.inf  # when they were last read because of a refusal
         self._reading = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +69,7 @@ class RenewableCredentials:
 
     async def load_credentials(self) -> Self | None:
         """Read them for the first time. Raises exceptions of botocore."""
-        self._seen, self._tried_at = self._stamps(), time.monotonic()
+        self._seen = self._stamps()
         self._present, self.profile = await self._load()
         return None if self._present is None else self
 
@@ -81,11 +82,11 @@ class RenewableCredentials:
         others now. What cannot be read leaves those that there are.
         """
         async with self._reading:
-            if time.monotonic() < self._tried_at + AGAIN_S:
-                return False
-            self._tried_at, stamps = time.monotonic(), self._stamps()
-            if not self._refused and stamps == self._seen:
-                return False
+            stamps = self._stamps()
+            if stamps == self._seen:
+                if not self._refused or time.monotonic() < self._tried_at + AGAIN_S:
+                    return False
+                self._tried_at = time.monotonic()
             with suppress(Exception):
                 before, (loaded, profile) = await self._key(), await self._load()
                 if loaded is not None:

@@ -39,6 +39,7 @@ class Needs:
     spot: bool  # whether instances are spot instances
     store: tuple[str, str]  # (bucket, prefix) of checkpoints
     data: tuple[tuple[str, str], ...] = ()  # (bucket, prefix) of each set of data
+    capacity: str = ""  # a capacity reservation; empty: none
     disk_key: str = ""  # ARN of the account's own key for disks; empty: AWS's own
 
 
@@ -47,6 +48,7 @@ def policy(needs: Needs) -> dict[str, Any]:
     described = "Images InstanceTypeOfferings InstanceTypes Instances SecurityGroups"
     described += " RouteTables Subnets Volumes VpcEndpoints"
     described += " SpotPriceHistory" if needs.spot else ""
+    described += " CapacityReservations" if needs.capacity else ""
     reads = [f"ec2:Describe{what}" for what in described.split()] + ["ec2:GetEbsDefaultKmsKeyId"]
     reads += ["pricing:GetProducts", "servicequotas:GetServiceQuota", "sts:GetCallerIdentity"]
     statements = [
@@ -101,6 +103,7 @@ def _launching(needs: Needs) -> list[Statement]:
         *(_ec2(needs, "subnet", name) for name in needs.subnets or ("*",)),
         *(_ec2(needs, "security-group", name) for name in needs.groups or ("*",)),
         *([_ec2(needs, "key-pair", needs.key)] if needs.key else []),
+        *([_ec2(needs, "capacity-reservation", needs.capacity)] if needs.capacity else []),
     ]
     own_tag = {"StringLike": {f"aws:RequestTag/{RUN}": "*"}}
     in_launch = {"StringEquals": {"ec2:CreateAction": "RunInstances"}}

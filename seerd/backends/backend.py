@@ -78,10 +78,16 @@ class JobSources(Protocol):
 class WithoutStore(Protocol):
     """Gives up the place of an instance that cannot use the store, see `Site`."""
 
-    def __call__(self, instance: str, *, silent: bool) -> tuple[str, bool]:
-        """Launch no more where the instance is; return what to do, and whether there are other
-        places. `silent`: the store did not answer.
+    def __call__(self, instance: str, *, silent: bool, leave: bool = True) -> tuple[str, bool]:
+        """Launch no more where the instance is, if `leave`; return what to do, and whether there
+        are other places then. `silent`: the store did not answer.
         """
+
+
+Reader = Callable[[str, str, Path, int], Awaitable[None]]
+"""Copies files of an instance, named by a path or a pattern in the agent's folder, one after the
+other into one file here, at most so many bytes, unchecked. Raises `ProviderError`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,10 @@ class Site:
     # waits for the next news of a launch; None: launches are quick, or tell nothing
     progress: Callable[[], Awaitable[LaunchProgress]] | None = None
     without_store: WithoutStore | None = None
+    read: Reader | None = None  # reads files of agents; None: they are on this machine
     place: Callable[[str], str] | None = None  # returns an instance's place, as in `Quote.places`
+    # notes that the cloud takes an instance back, for later launches; None: nobody wants to know
+    note_taken: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

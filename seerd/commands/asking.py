@@ -332,6 +332,12 @@ def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[
     if why:
         raise UsageError(f"{job.id} was not added: {why}")
     like = setup.jobs[0]  # its trials are started on the same machines
+    with_values = {name for each in setup.jobs for name in each.secrets}
+    if lacking := [name for name in job.train.secrets if name not in with_values]:
+        raise UsageError(
+            f"{job.id} was not added: its train.secrets has {lacking[0]}, and the process of "
+            f"{folder.run} has kept values only for the secrets that it began with"
+        )
     starts = dataclasses.replace(
         wiring.started_as(job, kind),
         id=job.id,

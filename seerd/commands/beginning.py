@@ -49,7 +49,7 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
     """Return the experiment with what its jobs learn from earlier runs, and what its cluster
     offers. Raises `SeerdError` if it cannot be run.
     """
-    from seerd.runs import clusters, earlier
+    from seerd.runs import clusters, earlier, runs
     from seerd.spec import project_paths
     from seerd.spec.doubts import doubts
 
@@ -58,6 +58,7 @@ def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Qu
 
         check_installed(kind)
     jobs = [earlier.informed(job, home) for job in experiment.jobs]
+    runs.require_secrets((name for job in jobs for name in job.train.secrets), "the command again")
     for job in jobs:
         for line in (*doubts(job), *project_paths.doubts(job, os.environ)):
             say(f"{job.id}: {line}" if job.id else line)

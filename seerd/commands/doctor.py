@@ -34,6 +34,7 @@ from seerd.planning.machine import this_machine
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.spec.clusters import CLUSTERS
+from seerd.spec.doubts import memory_doubts
 from seerd.spec.experiment import load, of_one, require_limits
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec
@@ -121,7 +122,7 @@ def _runnable(spec: Spec, home: Home) -> Finding:
         clusters.check_source(spec, home, doubts.append)
     except SeerdError as error:
         return finding("problem", str(error))
-    if doubts:
+    if doubts := [*doubts, *memory_doubts(spec)]:
         return finding("warning", "; ".join(doubts))
     return finding("ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}")
 

@@ -72,8 +72,10 @@ def _begins(state: State, trial: Trial, key: str, at: float) -> None:
 
 def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     """Record that no process of the attempt is left on a node."""
-    why = ""
-    if event.cause == "crashed":
+    why, cause, obstacle = "", event.cause, event.obstacle
+    if event.cause == "crashed" and event.fault:
+        why, cause, obstacle = f"{crash_text(event)}; {event.fault}", "lost", None
+    elif event.cause == "crashed":
         several = event.rank is None and len(trial.held or ()) > 1
         why = crash_text(event) + (f" on {event.instance}" if several else "")
     elif event.cause == "lost":
@@ -81,8 +83,9 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     if not event.started and (key := trial.key_on(event.instance)) in state.ledger.open:
         _begins(state, trial, key, event.happened)
         state.ledger.void(key)
-    log = (event.tail, event.silent, event.obstacle)
-    end = AttemptEnd(event.cause, _alone(trial), why, *log)
+    if event.happened >= state.clock.resumed_s:  # else no daemon was there to hear of it
+        state.end.seen.news.add(max(0.0, state.now - event.happened))
+    end = AttemptEnd(cause, _alone(trial), why, event.tail, event.silent, obstacle)
     node_ended(state, trial, event.instance, end, event.happened)
 
 
@@ -107,10 +110,16 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
 
 
 def _note_end(state: State, trial: Trial, command: AnyCommand | None) -> None:
-    """Count how long an attempt took that was asked to save and exit."""
-    asked = isinstance(command, StopTrial) and command.checkpoint
-    if asked and all(end.cause == "asked" for end in trial.ends.values()):
-        state.end.seen.ends.add(state.now - trial.asked_s)
+    """Count how long an attempt took that was asked to save and exit, or killed."""
+    asked = all(end.cause == "asked" for end in trial.ends.values())
+    if not isinstance(command, StopTrial) or not asked:
+        return
+    seen, took_s = state.end.seen, state.now - trial.asked_s
+    if command.checkpoint:
+        reported_s = trial.history[-1].at_s if trial.history else 0.0
+        seen.ends.add(max(0.0, min(took_s, state.now - reported_s)))
+    if took_s > command.grace_s:  # when it is to be killed at once there is none
+        seen.kills.add(took_s - command.grace_s)
 
 
 def _alone(trial: Trial) -> bool:
@@ -161,7 +170,7 @@ def _conclude(state: State, trial: Trial) -> None:
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     on = tuple((slots.node, gpu) for slots in trial.held for gpu in slots.gpus)
-    trial.held, trial.pid, trial.training = None, None, False
+    trial.held, trial.pid, trial.training_s = None, None, None
     trial.told, trial.ends = {}, {}
     trial.stalls, trial.hung = {}, False
     trial.waits, trial.slow = {}, {}

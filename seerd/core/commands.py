@@ -126,11 +126,16 @@ class Launch(
 
 
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
-    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`."""
+    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`, and before it
+    `CheckpointFetched` if there is something to fetch.
+    """
 
     # its id; before it is ready that of its `Launch`: all that this has brought or will bring
     instance: str
     why: TerminateCause
+    # trials, with attempts, that may have left checkpoints there that could not be stored: the best
+    # of these is fetched first
+    left: tuple[tuple[str, int], ...] = ()
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):

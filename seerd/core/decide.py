@@ -19,6 +19,7 @@ from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release
 from seerd.core.plans import Order, PlanChange, Put
 from seerd.core.provisioning import hopeless
 from seerd.core.state import State
+from seerd.core.store_outage import cut_off
 from seerd.core.verdicts import (
     Adopted,
     AnyVerdict,
@@ -38,8 +39,9 @@ def decide(state: State) -> Iterator[AnyVerdict]:
     """Decide what is wanted after the last event."""
     woken, state.agenda.woken = state.agenda.woken, False
     state.agenda.hold = False
+    unstored, state.agenda.unstored = cut_off(state), False
     if state.phase is RunPhase.RUNNING:
-        yield from _run_on(state, woken)
+        yield from _run_on(state, woken, unstored)
     if state.phase is RunPhase.CLOSING:
         by_s = state.end.close_by
         too_late = woken and by_s is not None and state.now >= by_s
@@ -47,7 +49,7 @@ def decide(state: State) -> Iterator[AnyVerdict]:
             yield Releasing()
 
 
-def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
+def _run_on(state: State, woken: bool, unstored: str) -> Iterator[AnyVerdict]:
     doubt, state.agenda.doubt = state.agenda.doubt, False
     failing = hopeless_jobs(state) if doubt else {}
     for over in ending_jobs(state, failing):
@@ -55,6 +57,8 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
         state.agenda.ask, state.agenda.about = "jobs", None
     _drop_ended(state)
     ending, answered = _ending(state, woken, failing), state.plan.answer is not None
+    if ending is None and unstored:
+        ending = "failed", "store"
     if ending is None and answered:
         verdict = judge(state)
         _look_ahead(state, verdict)
@@ -70,7 +74,7 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
             close_at_s=round(close_at(state), 3),
             exhausted_at_s=round(exhausted_s, 3) if math.isfinite(exhausted_s) else None,
             release_s=round(release_s(state), 3),
-            detail=_detail(state, why),
+            detail=unstored if why == "store" else _detail(state, why),
         )
         state.aims.waiting.clear()
         return

@@ -253,8 +253,8 @@ def _(verdict: verdicts.Granted, state: State) -> None:
                 outline=outline,
             )
             for instance in state.fleet.instances.values():
-                if instance.phase not in GONE and instance.until is None:
-                    instance.until = asked.rented_until_s
+                if instance.phase not in GONE:
+                    instance.until = instances.sooner(instance.until, asked.rented_until_s)
             note("extended")
         case JobAdded():
             state.jobs[asked.job.id] = JobState(since_s=state.now)

@@ -28,6 +28,7 @@ Obstacle = Literal[
 Notice = Literal[
     "interruption",  # the cloud takes it back
     "rebalance",  # it will probably take it back; trials stay unless the user has them move
+    "maintenance",  # it will reboot, stop or end it, perhaps after the run
     "unhealthy",  # its agent has found that it cannot be used any more
     "cold",  # it, or its trials, start more slowly than they could
 ]
@@ -295,6 +296,18 @@ class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-termina
     ended: float | None = None  # when it ended; None: only now
 
 
+class CheckpointFetched(
+    Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-fetched"
+):
+    """The best checkpoint of those that an instance could not store was fetched from it, before it
+    is given back.
+    """
+
+    instance: str
+    checkpoint: Checkpoint  # as if its agent had stored it
+    stored: bool = True  # whether it is in the store now; if not, it is in the run's folder
+
+
 class AgentFact(Event, frozen=True, kw_only=True):
     """Something that an agent saw."""
 
@@ -400,6 +413,9 @@ class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
     started: bool = True  # whether any process of it ever existed there; if not, no GPU was used
     # the most bytes of a GPU in use for it while no other trial had that GPU, and that GPU's bytes
     memory: tuple[int, int] | UnsetType = UNSET
+    # what has broken of the machine's GPUs, so that the crash is not the trial's; empty: nothing is
+    # known
+    fault: str | UnsetType = UNSET
 
 
 class TrialStalled(AttemptFact, frozen=True, kw_only=True, tag="trial-stalled"):
@@ -448,7 +464,7 @@ AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
     | PolicyAnswered | PolicyFailed
     | InstanceAwaited | InstancePriced | InstanceReady | LaunchRefused
-    | InstanceLost | InstanceTerminated
+    | InstanceLost | InstanceTerminated | CheckpointFetched
     | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
     | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
     | TrialExited | TrialStalled | TrialWaited

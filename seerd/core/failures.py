@@ -172,7 +172,7 @@ def still_quiet(state: State, name: str) -> Warned | None:
         return None
     since = in_words(state.now - began_s)
     running = [trial for trial in state.trials.values() if trial.held is not None]
-    training = [trial for trial in running if trial.training]
+    training = [trial for trial in running if trial.training_s is not None]
     metric = state.facts.metric
     if not running:
         doing = "no trial runs now"
@@ -187,9 +187,10 @@ def still_quiet(state: State, name: str) -> Warned | None:
             "compile, or the script does not call it"
         )
     else:
+        trained = in_words(state.now - min(trial.training_s or 0.0 for trial in training))
         doing = (
-            f"{_names(training)} trained without a first report: the script does not call "
-            f"trial.report({metric}=...), or {OVER_TIME}"
+            f"{_names(training)} trained for {trained} without a first report: the script does not "
+            f"call trial.report({metric}=...), or {OVER_TIME}"
         )
     return Warned(what="no-report", detail=f"{since} and no report yet; {doing}")
 
@@ -197,11 +198,13 @@ def still_quiet(state: State, name: str) -> Warned | None:
 def _late(state: State, trial: Trial | None) -> Warned | None:
     if trial is None or trial.history or trial.began_s is None or "late" in state.signs.warned:
         return None
-    ran = in_words(state.now - trial.began_s)
+    began_s, doing, why = trial.began_s, "run", "it still imports, reads data or compiles"
+    if trial.training_s is not None:
+        began_s, doing, why = trial.training_s, "trained", OVER_TIME
     return Warned(
         what="late",
-        detail=f"{trial.id} has run for {ran} without a first report, and others have reported: it "
-        f"hangs, or {OVER_TIME}",
+        detail=f"{trial.id} has {doing} for {in_words(state.now - began_s)} without a first "
+        f"report, and others have reported: it hangs, or {why}",
     )
 
 

@@ -15,14 +15,18 @@ from seerd.core.state import PRESENT, Instance, State
 
 PROOF_S = 45.0
 """From the login until an instance has used the checkpoint store or failed to, at most, seconds."""
+SAVING_S = 30.0
+"""For trials to save where maintenance may have begun already, seconds."""
 
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
     """Keep what an agent reports before its instance is known to be ready."""
     fleet, name = state.fleet, fact.instance
     fleet.early[name] = fact.fact
-    if isinstance(fact, events.InstanceNoticed) and not _is_hint(state, fact):
-        fleet.noticed[name] = _sooner(fleet.noticed.get(name), fact.by)
+    if isinstance(fact, events.InstanceNoticed) and fact.what == "maintenance":
+        fleet.until[name] = _until(state, fact)
+    elif isinstance(fact, events.InstanceNoticed) and not _is_hint(state, fact):
+        fleet.noticed[name] = sooner(fleet.noticed.get(name), fact.by)
     elif isinstance(fact, events.InstanceNoticed) and fact.what == "cold":
         fleet.slow[name] = (fact.why, fact.happened)
     elif isinstance(fact, events.InstanceShared):
@@ -48,6 +52,7 @@ def ready(event: events.InstanceReady, state: State) -> None:
         state.ledger.void(event.command)
         _charge(state, instance.id, requested_gpus, event.running_since, instance.usd_per_h)
     fleet.slow.pop(instance.id, None)
+    instance.until = sooner(instance.until, fleet.until.pop(instance.id, None))
     if instance.id in fleet.shared:
         shared(fleet.shared.pop(instance.id), state)
     if instance.id in fleet.noticed:
@@ -135,6 +140,9 @@ def noticed(event: events.InstanceNoticed, state: State) -> None:
     """Record that the cloud takes an instance away, or what there is to know about it."""
     instance, result = state.fleet.instances[event.instance], state.result
     is_ready = instance.phase is InstancePhase.READY
+    if event.what == "maintenance":
+        instance.until = sooner(instance.until, _until(state, event))
+        return
     if _is_hint(state, event):
         if event.what == "cold" and event.why not in result.notes:  # others report the same
             result.notes.append(event.why)
@@ -149,11 +157,17 @@ def noticed(event: events.InstanceNoticed, state: State) -> None:
             result.note("leaves", instance.id, event.what)
         leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING:
-        instance.by = _sooner(instance.by, event.by)
+        instance.by = sooner(instance.by, event.by)
 
 
-def _sooner(first: float | None, second: float | None) -> float | None:
+def sooner(first: float | None, second: float | None) -> float | None:
+    """Return the earlier of two times; None is none."""
     return min((by for by in (first, second) if by is not None), default=None)
+
+
+def _until(state: State, maintenance: events.InstanceNoticed) -> float | None:
+    """Return until when an instance may be used; None: its maintenance has no time."""
+    return None if maintenance.by is None else max(maintenance.by, state.now + SAVING_S)
 
 
 def _is_hint(state: State, event: events.InstanceNoticed) -> bool:

@@ -339,7 +339,7 @@ def wake_at(state: State) -> float:
 
 
 def retiring(state: State) -> list[tuple[float, Retired]]:
-    """Return the instances that end themselves before the run, and when each must be replaced."""
+    """Return the instances that end before the run, or are rebooted, and when each is replaced."""
     lead_s, limit_s = state.rules.retire_s + release_s(state), limit_at(state)
     rented, ready = state.fleet.instances.values(), InstancePhase.READY
     ending = (i for i in rented if i.until and i.phase is ready)

@@ -29,7 +29,7 @@ def training(event: events.TrialTraining, state: State) -> None:
     """Record that an attempt has reached its training loop."""
     trial = _reporting(state, event)
     if trial is not None:
-        trial.training = trial.trained = True
+        trial.training_s, trial.trained = event.happened, True
         rewind(trial, event.reports)
 
 
@@ -71,15 +71,25 @@ def reported(event: events.TrialReported, state: State) -> None:
 
 def checkpointed(event: events.TrialCheckpointed, state: State) -> None:
     """Record a checkpoint that the agent has confirmed."""
+    state.signs.outage = None
     trial = _reporting(state, event)
     if trial is None:
         return
     fields: dict[str, Any] = {name: getattr(event, name) for name in Checkpoint.__struct_fields__}
     confirm(state, trial, Checkpoint(**fields))
+    trial.unstored = tuple(pair for pair in trial.unstored if pair[0] != event.instance)
     state.signs.free = event.free
     state.signs.save_s = max(state.signs.save_s, event.save_s)
     state.end.seen.saves.add(event.save_s)
     _took(state, event.save_s)
+
+
+def fetched(event: events.CheckpointFetched, state: State) -> None:
+    """Record a checkpoint that was fetched from an instance that could not store it."""
+    trial = state.trials.get(event.checkpoint.trial)
+    if trial is not None:
+        trial.unstored = tuple(pair for pair in trial.unstored if pair[0] != event.instance)
+        confirm(state, trial, event.checkpoint)
 
 
 def _reporting(state: State, event: events.AttemptFact) -> Trial | None:

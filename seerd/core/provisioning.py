@@ -13,7 +13,7 @@ from seerd.core.events import LaunchRefused
 from seerd.core.instances import number_of
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
-from seerd.core.limits import affordable_launch, orphan_timeout_s, time_left
+from seerd.core.limits import affordable_launch, close_at, orphan_timeout_s, time_left
 from seerd.core.state import State
 from seerd.core.verdicts import Again, HoldCause
 
@@ -131,16 +131,28 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
     """Return how a run ends that has no instance and can get none; else None."""
     if state.fleet.live or state.fleet.leaving:
         return None
-    patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
-    until_s = state.fleet.refused_since + patience_s
-    patience_is_over = not state.fleet.until_change and state.fleet.launch_at >= until_s
-    if state.fleet.refusals >= state.rules.max_refusals and patience_is_over:
+    patience_is_over = not state.fleet.until_change and state.fleet.launch_at >= _asks_until(state)
+    least = state.rules.max_refusals if state.facts.cluster.wait_s is None else 1
+    if state.fleet.refusals >= least and patience_is_over:
         return "failed"
     if state.fleet.present or not state.aims.needed or not state.facts.cluster.per_instance:
         return None
     if not _in_time(state):
         return "done" if in_last_stage else "deadline"
     return None if affordable_one(state) else "budget"
+
+
+def _asks_until(state: State) -> float:
+    """Return until when a run without an instance asks for one: by default, while a first round
+    still fits before the deadline.
+    """
+    cluster, deadline_s = state.facts.cluster, state.facts.problem.limits.deadline_s
+    if cluster.wait_s is not None:
+        return state.fleet.refused_since + cluster.wait_s
+    if not cluster.per_instance:
+        return state.fleet.refused_since + deadline_s / state.rules.patience_share
+    round_s = min(state.outline.first_round_s, state.facts.problem.params.t_min_s)
+    return close_at(state) - cluster.boot_s - round_s
 
 
 def refused(state: State) -> str | None:

@@ -16,6 +16,7 @@ from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.metrics import incumbent, sign_of
 from seerd.core.provisioning import asked_together, held_back
 from seerd.core.state import LIVE, Instance, State, Trial
+from seerd.core.store_outage import left_on
 from seerd.core.verdicts import Grown, HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
@@ -249,7 +250,8 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
 
 
 def _termination(state: State, instance: Instance, why: TerminateCause) -> commands.Terminate:
-    return commands.Terminate(id=state.next_id, instance=instance.id, why=why)
+    left = left_on(state, instance.id)
+    return commands.Terminate(id=state.next_id, instance=instance.id, why=why, left=left)
 
 
 def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:

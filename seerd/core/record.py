@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from functools import singledispatch
 
-from seerd.core import events, instances, progress
+from seerd.core import events, instances, progress, store_outage
 from seerd.core.attempts import current, node_ended, node_exited, node_started, node_waits
 from seerd.core.commands import Publish, StartTrial
 from seerd.core.events import AnyRequest
@@ -70,6 +70,7 @@ for _handler in (
     progress.training,
     progress.reported,
     progress.checkpointed,
+    progress.fetched,
 ):
     _record.register(_handler)
 
@@ -91,6 +92,7 @@ def _(event: events.RunResumed, state: State) -> None:
     ):
         state.go(RunPhase.RELEASING)
         state.result.no_model.clear()
+    state.signs.outage = None  # it may be over by now
     if state.plan.question is not None:
         # The new daemon asks it again, with a view of this moment.
         state.plan.asked_s = state.now
@@ -171,6 +173,9 @@ def _(event: events.TrialComplained, state: State) -> None:
     """Keep the first complaint of each kind: the others say the same of other trials."""
     if event.what == "quiet":
         state.agenda.quiet = event.trial
+        return
+    if event.what in store_outage.COMPLAINTS:
+        store_outage.unstored(state, event)
         return
     if event.what == "waits":
         trial = current(state, event.trial, event.attempt, event.instance)

@@ -42,9 +42,8 @@ class Rules:
     # these times are assumed until so many ends, or saves, were seen; then less is set aside if
     # they took less, by so many standard deviations above their mean
     few_times: int = 3
-    deviations: float = 4.0
-    exit_s: float = 0.5  # least time from a save until its trial has ended
-    kill_least_s: float = 1.0  # of a stopped agent, too
+    deviations: float = 3.0
+    kill_least_s: float = 0.5  # least time from a kill until nothing is left
     # an attempt with less time before the end is not started; at most the deadline divided by
     # `shortest_share`, and the time of the quickest first report, and at least `start_s`
     shortest_s: float = 5.0
@@ -58,8 +57,8 @@ class Rules:
     # it refuses logins by then
     retire_s: float = 300.0
     timer_slack_s: float = 0.01  # a new timer must be earlier than the old one by more than this
-    # a run without an instance gives up after so many refusals in a row and its patience, the
-    # deadline divided by `patience_share`
+    # a run without an instance gives up after so many refusals in a row and, where instances are
+    # not rented (see `ClusterFacts.wait_s`), the deadline divided by `patience_share`
     max_refusals: int = 3
     patience_share: float = 10
     # first wait after a refused launch or an obstacle; it doubles each time, up to `retry_most_s`
@@ -67,6 +66,13 @@ class Rules:
     retry_s: float = 15.0
     retry_most_s: float = 120.0
     retry_share: float = 20
+    # a run ends if checkpoints cannot be stored, and none has been, for the deadline divided by
+    # `outage_share` and at least `outage_least_s`; the user is warned of it after `remind_s`, and
+    # then after twice the time each, up to `remind_most_s`
+    outage_share: float = 10
+    outage_least_s: float = 60.0
+    remind_s: float = 60.0
+    remind_most_s: float = 300.0
     # between plans, trials are moved together only if this share of the instances would do: each
     # move costs a save and a start
     worth_packing: float = 0.75
@@ -106,23 +112,23 @@ def grace_within(
 
 
 def learned_grace_s(seen: Seen, rules: Rules = RULES) -> float:
-    """Return how many seconds trials of this run need to save and exit: as long as others took, or
-    a unit of work of late, saves side by side and an exit. Infinite if few others did.
+    """Return how many seconds trials of this run need to save and exit: a unit of work of late, and
+    then as long as others took, or saves side by side take. Infinite if few others did.
     """
     if seen.ends.count < rules.few_times:
         return math.inf
-    saves_s = 2 * seen.saves.above_s(rules.deviations)
-    needed_s = max(seen.ends.above_s(rules.deviations), seen.unit_s + saves_s + rules.exit_s)
-    return math.ceil(needed_s / STEP_S) * STEP_S
+    ends_s = max(seen.ends.above_s(rules.deviations), 2 * seen.saves.above_s(rules.deviations))
+    return math.ceil((seen.unit_s + ends_s) / STEP_S) * STEP_S
 
 
 def learned_kill_s(assumed_s: float, seen: Seen, rules: Rules = RULES) -> float:
-    """Return how many of the seconds assumed for a kill this run needs: few on a machine where
-    trials end regularly.
+    """Return how many of the seconds assumed for a kill this run needs: as long as kills took, but
+    at least `rules.kill_least_s` and the time until the core hears of an end.
     """
-    if seen.ends.count < rules.few_times:
+    if min(seen.ends.count, seen.news.count) < rules.few_times:
         return assumed_s
-    return min(assumed_s, rules.kill_least_s + seen.ends.deviation_s)
+    least_s = rules.kill_least_s + seen.news.above_s(rules.deviations)
+    return min(assumed_s, max(least_s, seen.kills.above_s(rules.deviations)))
 
 
 def learned_publish_s(assumed_s: float, seen: Seen, beside_s: float, rules: Rules = RULES) -> float:

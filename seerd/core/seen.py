@@ -39,10 +39,14 @@ class Durations:
 
 @dataclass(slots=True)
 class Seen:
-    """How long units of work, saves and ends of trials have taken."""
+    """How long units of work, saves and ends of trials have taken, and news of ends."""
 
-    # from when a trial was asked to save and exit until the core knew that it had
+    # from when a trial was asked to save and exit, or from the report that it made then, until the
+    # core knew that it had
     ends: Durations = field(default_factory=Durations)
+    # from the moment at which one had to be killed until the core knew that nothing of it was left
+    kills: Durations = field(default_factory=Durations)
+    news: Durations = field(default_factory=Durations)  # from an attempt's end until the core knew
     saves: Durations = field(default_factory=Durations)  # until a checkpoint was in the store
     # units of work that no later one has exceeded, the slowest first: until when each counts, in
     # seconds since the run began, and its seconds

@@ -17,6 +17,7 @@ from seerd.core.limits import gone_by, retiring
 from seerd.core.metrics import best_checkpoint
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import State, Trial
+from seerd.core.store_outage import outage_warning
 from seerd.core.verdicts import (
     AnyVerdict,
     Enlarged,
@@ -82,6 +83,8 @@ def _warnings(state: State) -> Iterator[Warned | Slow]:
     reported, agenda.reported = agenda.reported, None
     waited, agenda.waited = agenda.waited, []
     if quiet is not None and (warning := still_quiet(state, quiet)) is not None:
+        yield warning
+    if (warning := outage_warning(state)) is not None:
         yield warning
     if reported is not None and (warning := identical_warning(state, reported)) is not None:
         yield warning

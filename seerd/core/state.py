@@ -90,13 +90,15 @@ class Trial:
     asked_s: float = 0.0  # when `stop_command` was decided
     pid: int | None = None  # id of the attempt's process on node 0, None if unknown
     began_s: float | None = None  # when its newest attempt began; None: it has not
-    training: bool = False  # its present attempt has reached its training loop
+    training_s: float | None = None  # when its present attempt reached its training loop, if it has
     trained: bool = False  # one of its attempts has reached its training loop
     # its reports, oldest first, without those that were taken back; the metric of one that violates
     # a constraint is None here, and in `others`: number of a report -> its other metrics
     history: list[Report] = field(default_factory=list)
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()  # confirmed and still needed checkpoints, newest first
+    # instances, each with the attempt of which it has a checkpoint that could not be stored
+    unstored: tuple[tuple[str, int], ...] = ()
     crashes: int = 0  # how many of its attempts ended by its own fault
     crashed_s: list[float] = field(default_factory=list)  # when these attempts crashed
     in_vain: int = 0  # how many crashed in a row since it last came further than before
@@ -197,7 +199,8 @@ class Instance:
     # GPU-seconds with a trial of which the utilisation is known, and those that were computed in
     known_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
-    until: float | None = None  # when it ends itself, if the run may go on longer
+    # when it ends itself, or its maintenance begins, if the run may go on longer
+    until: float | None = None
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
     cloud_id: str = ""  # its id in the cloud, from the cloud's answer on; empty: not known
@@ -306,6 +309,14 @@ class Requests:
     answered: dict[str, verdicts.DenyCause | None] = field(default_factory=dict)  # None: granted
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Checkpoints cannot be stored, and none has been since the first that could not."""
+
+    since_s: float  # when that was reported, in seconds since the run began
+    text: str  # the last one: of which trial, where, why, and what to do; text for display
+
+
 @dataclass(slots=True)
 class Signs:
     """What warnings about a script are concluded from. Times are in seconds since the run began."""
@@ -320,6 +331,7 @@ class Signs:
     warned: dict[str, float] = field(default_factory=dict)  # kind of a warning -> when last given
     complaints: dict[str, Complaint] = field(default_factory=dict)  # what is wrong -> the first one
     free: int | None = None  # free bytes on the store's disk at the last checkpoint; None: unknown
+    outage: Outage | None = None  # why nothing is stored; None: nothing is known to be in the way
 
 
 @dataclass(slots=True)
@@ -331,9 +343,11 @@ class Fleet:
     leaving: int = 0  # how many the cloud will take away
     present: int = 0  # how many are not gone: live, leaving, or being given back
     holding: int = 0  # how many attempts hold GPUs
-    # reported before an instance was ready, by instance: when the cloud takes it away, how many
-    # GPUs may be used, number of the last fact, and what makes it slow, since when
+    # reported before an instance was ready, by instance: when the cloud takes it away, when its
+    # maintenance begins, how many GPUs may be used, number of the last fact, and what makes it
+    # slow, since when
     noticed: dict[str, float | None] = field(default_factory=dict)
+    until: dict[str, float | None] = field(default_factory=dict)
     shared: dict[str, InstanceShared] = field(default_factory=dict)
     early: dict[str, int] = field(default_factory=dict)
     slow: dict[str, tuple[str, float]] = field(default_factory=dict)

@@ -85,7 +85,7 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
     if isinstance(event, QUIET):
         state.agenda.saved.clear()
         state.agenda.waited.clear()
-        state.agenda.doubt, state.agenda.quiet = False, None
+        state.agenda.doubt, state.agenda.quiet, state.agenda.unstored = False, None, False
         state.agenda.ask = state.agenda.about = state.agenda.reported = None
     else:
         state.agenda = Agenda()

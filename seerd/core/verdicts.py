@@ -30,6 +30,7 @@ CloseCause = Literal[
     "no-trial",  # the policy wants nothing more, and no trial has reported
     "alike",  # every trial fails in the same way
     "policy",  # the policy gave no usable plan, several times in a row
+    "store",  # no checkpoint could be stored for too long
 ]
 """Why a run ends."""
 
@@ -58,6 +59,7 @@ WarnCause = Literal[
     "late",  # a trial has run for a while and not reported, unlike others
     "disk",  # the checkpoints to come may not fit on the disk
     "identical",  # trials of different configurations report the same
+    "store",  # checkpoints cannot be stored
 ]
 """What the user is warned of."""
 
@@ -198,10 +200,12 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
 
 
 class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
-    """An instance rented for earlier limits will end itself before the run does: it is replaced."""
+    """An instance is replaced that was rented for earlier limits, or whose maintenance comes before
+    the run's end.
+    """
 
     instance: str
-    by_s: float  # when it ends itself, in seconds since the run began
+    by_s: float  # when it ends, in seconds since the run began
 
 
 class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):

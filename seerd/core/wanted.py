@@ -84,6 +84,7 @@ class Agenda:
     doubt: bool = False  # True: something has gone wrong that may go wrong with every trial
     reported: str | None = None  # trial that has just reported, None if none has
     quiet: str | None = None  # trial whose agent complains that it has not reported for a while
+    unstored: bool = False  # True: an agent has just failed to store a checkpoint
     waited: list[str] = field(default_factory=list)  # trials whose ranks wait for others
     # instance that a resumed run did not find -> when its cloud says that it ended (None: unknown)
     missing: dict[str, float | None] | None = None

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import subprocess
 import time
+from collections.abc import Iterable
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -218,7 +220,19 @@ def _setup_of(folder: RunFolder) -> wiring.Setup:
 
 def _environment(folder: RunFolder, state: State) -> RunEnvironment:
     setup = _setup_of(folder)
-    return wiring.environment_of(setup, wiring.site_of(setup, folder), folder, state.facts)
+    environment = wiring.environment_of(setup, wiring.site_of(setup, folder), folder, state.facts)
+    jobs = environment.jobs or [environment.job]
+    require_secrets([name for job in jobs for name in job.secrets], f"seerd resume {folder.run}")
+    return environment
+
+
+def require_secrets(names: Iterable[str], then: str) -> None:
+    """Raise `UsageError` if one of these variables is not set here. `then`: the command to type."""
+    if missing := [name for name in dict.fromkeys(names) if name not in os.environ]:
+        raise UsageError(
+            f"train.secrets: {', '.join(missing)}: not set here, and trials get the values "
+            f"from this environment: export {missing[0]}=..., then {then}"
+        )
 
 
 def can_go_on(state: State) -> bool:

@@ -25,7 +25,7 @@ def unstored(folder: RunFolder, state: State) -> Better:
         trial = state.trials.get(path.parent.parent.name)
         if trial is None or any(path.stem == stored.name for stored in trial.checkpoints):
             continue
-        from seerd.shell.translate import saved_of  # many modules, and few runs get here
+        from seerd.shell.left_behind import saved_of  # many modules, and few runs get here
 
         job, goal = job_of(trial.id), state.facts.goal_of(trial.id)
         try:

@@ -26,6 +26,7 @@ from seerd.shell import files, places
 from seerd.shell.collecting import Collector
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
+from seerd.shell.left_behind import LeftBehind
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
 from seerd.spec import project_paths
@@ -133,6 +134,7 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         names=spec.space.names,
         fill=list(train.fill),
         observed=train.observed,
+        secrets=list(train.secrets),
     )
 
 
@@ -207,7 +209,9 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         until=resources.until,
         prolong=resources.prolong,
         progress=site.progress,
+        left_behind=LeftBehind(folder.fetched, store, site.read) if site.read else None,
         without_store=site.without_store,
+        note_taken=site.note_taken,
         note_ready=None if site.place is None else partial(_note_ready, folder, site.place),
     )
 

@@ -13,9 +13,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def aside(work: Callable[[], T]) -> T:
-    """Call `work` in a forked process, while this process has one thread; return or raise its
-    outcome. Raises `RuntimeError` if the process ends without an answer.
+def aside(work: Callable[[], T], meanwhile: Callable[[], object] = lambda: None) -> T:
+    """Call `work` in a forked process, while this process has one thread and calls `meanwhile`;
+    return or raise its outcome. Raises `RuntimeError` if the process ends without an answer.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -37,6 +37,7 @@ def aside(work: Callable[[], T]) -> T:
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
+            meanwhile()
             answer = pipe.read()
     except BaseException:  # the answer is not needed any more
         os.kill(child, signal.SIGKILL)

@@ -20,6 +20,7 @@ from seerd.core import commands, events
 from seerd.core.codec import is_kept
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, Checkpoint
+from seerd.core.limits import off_in_s
 from seerd.core.state import Incumbent
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.trial_ids import job_of
@@ -30,6 +31,7 @@ from seerd.shell.model_card import write_card
 from seerd.shell.requests import RequestReader
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.sessions import Sessions, proof_of
+from seerd.stores.base import Store
 from seerd.units import SLOW_S
 
 T = TypeVar("T")
@@ -268,11 +270,15 @@ class Dispatch:
             launching.cancel()
             await asyncio.wait({launching})
         again = f"the end of {command.instance} is not confirmed yet; it is requested repeatedly"
+        fetched = await self._fetch_left(command)
+        kept = asyncio.gather(*(self._keep_left(command.instance, saved) for saved in fetched))
         try:
             span = await self._remarking(self._end(command.instance, command.id), again)
         except ProviderError as error:
+            await kept
             await self._losses.report(Loss(command.instance, str(error), Span()))
             return
+        await kept
         self._emit(
             events.InstanceTerminated,
             command=command.id,
@@ -280,6 +286,29 @@ class Dispatch:
             running_since=self._clock.past(span.since),
             ended=self._clock.past(span.until),
         )
+
+    async def _fetch_left(self, command: commands.Terminate) -> list[Checkpoint]:
+        """Fetch the best models that the instance could not store, within the run's limits."""
+        left_behind, state = self._environment.left_behind, self._core.state
+        if left_behind is None or not command.left:
+            return []
+        # What is cancelled may end late, and then the instance still has to be given back.
+        within_s = min(self._core.spare(), off_in_s(state, self._clock.now())) / 2
+        try:
+            async with asyncio.timeout(within_s):
+                return await left_behind.fetch(command, state)
+        except (ProviderError, OSError) as error:
+            why = str(error) or f"it took longer than {within_s:.0f}s"
+            text = f"no model could be fetched from {command.instance}: {why}"
+            self._emit(events.Remarked, text=text)
+            return []
+
+    async def _keep_left(self, instance: str, saved: Checkpoint) -> None:
+        assert self._environment.left_behind is not None
+        within_s = self._core.spare()
+        checkpoint, stored = await self._environment.left_behind.keep(saved, within_s)
+        about = {"instance": instance, "checkpoint": checkpoint, "stored": stored}
+        self._emit(events.CheckpointFetched, **about)
 
     async def _end(self, name: str, token: str) -> Span:
         """Collect the instance's logs and give it back. Raises `ProviderError`. A rented one's
@@ -304,29 +333,32 @@ class Dispatch:
         to = environment.result / job_of(command.trial) / "checkpoint.pt"
         again = "the best model is in the store, which does not give it; it is requested repeatedly"
         try:
-            place = environment.store.place(command.trial, command.checkpoint)
+            left_behind, store = environment.left_behind, environment.store
+            if left_behind is not None:
+                store = left_behind.store_of(command.trial, command.checkpoint)
+            place = store.place(command.trial, command.checkpoint)
             copying = f"copying the best model: {place}"
-            fetching = self._remarking(self._fetch(command, to), copying, SLOW_S)
+            fetching = self._remarking(self._fetch(store, command, to), copying, SLOW_S)
             await self._remarking(fetching, again)
             trial = self._core.state.trials[command.trial]
             kept = next(c for c in trial.checkpoints if c.name == command.checkpoint)
             model = Incumbent(command.trial, kept, command.metric)
             metric, card = environment.metric_of(command.trial), to.with_name("config.json")
-            await write_card(card, environment.store, environment.run, trial, model, metric)
+            await write_card(card, store, environment.run, trial, model, metric)
         except (StoreError, OSError) as error:
             damaged = isinstance(error, StoreError) and error.damaged
             self._emit(events.PublishFailed, command=command.id, why=str(error), damaged=damaged)
             return
         self._emit(events.ModelPublished, command=command.id, path=str(to))
 
-    async def _fetch(self, command: commands.Publish, to: Path) -> None:
+    async def _fetch(self, store: Store, command: commands.Publish, to: Path) -> None:
         """Fetch the best model, for `FETCH_S` seconds unless it is damaged: nothing is paid for
         meanwhile, and any other model would be worse. Raises `StoreError`.
         """
         end, model = self._clock.now() + FETCH_S, (command.trial, command.checkpoint)
         while True:
             try:
-                return await self._environment.store.fetch(*model, command.sha256, to)
+                return await store.fetch(*model, command.sha256, to)
             except StoreError as error:
                 if error.damaged or self._clock.now() > end:
                     raise

@@ -47,6 +47,7 @@ class RunFolder:
     instances = _File("instances")  # local instances: a subfolder each, with its trials' logs
     store = _File("store")  # the checkpoint store, unless the spec puts it elsewhere
     requests = _File("requests")  # the user's requests while it goes on (`seerd.shell.inbox`)
+    fetched = _File("fetched")  # models fetched from machines that could not store them
     best = _File("best")  # the result: the best model
 
     @property

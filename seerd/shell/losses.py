@@ -9,17 +9,26 @@ import asyncio
 import contextlib
 import time
 
+import msgspec
+
 from seerd.agent.clock import since_boot, zero_of
 from seerd.agent.host import boot_id
 from seerd.agent.journal import facts_after
 from seerd.agent.protocol import Fact
 from seerd.backends.base import Loss, Span
 from seerd.clock import wall
-from seerd.core.events import Checkpoint, InstanceLost
+from seerd.core.events import (
+    AnyEvent,
+    Checkpoint,
+    InstanceLost,
+    InstanceNoticed,
+    TrialComplained,
+)
 from seerd.errors import ProviderError, StoreError
 from seerd.shell.core import Core
+from seerd.shell.left_behind import saved_of
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.translate import event_of, saved_of
+from seerd.shell.translate import event_of
 
 
 class Losses:
@@ -80,8 +89,22 @@ class Losses:
         happened = clock.past(fact.at - ahead_s)
         metric = self._environment.metric_of(getattr(fact, "trial", ""))
         event = event_of(fact, instance, clock.now(), happened, metric)
+        note_taken = self._environment.note_taken
+        if isinstance(event, InstanceNoticed) and event.what == "interruption" and note_taken:
+            note_taken(instance)
         if event is not None:
-            self._core.emit(event)
+            self._core.emit(self._advised(event))
+
+    def _advised(self, event: AnyEvent) -> AnyEvent:
+        """Add what to do about a store that an instance cannot use to what its agent says."""
+        without_store = self._environment.without_store
+        if without_store is None or not isinstance(event, TrialComplained):
+            return event
+        if (silent := event.what == "store-silent") or event.what == "store-refused":
+            with contextlib.suppress(ProviderError):  # it has ended by itself
+                advice, _ = without_store(event.instance, silent=silent, leave=False)
+                return msgspec.structs.replace(event, why=f"{event.why}{advice}")
+        return event
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
         """Return the stored checkpoints that this instance's agent has not reported."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from seerd.backends.base import LaunchProgress, Provider
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
+from seerd.shell.left_behind import LeftBehind
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.timings import TIMINGS, DaemonTimings
 from seerd.stores.base import Store
@@ -55,16 +57,25 @@ class RunEnvironment:
     prolong: Callable[[float], None] = lambda deadline: None
     # waits for the next news of a launch; None: there are none
     progress: Callable[[], Awaitable[LaunchProgress]] | None = None
+    left_behind: LeftBehind | None = None  # fetches models that instances could not store
     # gives up the place of an instance that cannot use the store, see `backends.backend.Site`
     without_store: WithoutStore | None = None
     # notes that an instance is ready where it is, for later runs; None: nobody wants to know
     note_ready: Callable[[str], None] | None = None
+    # notes that the cloud takes an instance back, see `backends.backend.Site`
+    note_taken: Callable[[str], None] | None = None
     timings: DaemonTimings = TIMINGS
 
     @property
     def proves(self) -> bool:
         """Whether a new instance proves that it can use the store, which it reaches by URLs."""
         return self.rented and not self.store.address
+
+    def secrets_of(self, trial: str) -> dict[str, str]:
+        """Return the secrets of a trial's job, with their values in this environment."""
+        name = job_of(trial)
+        job = next((job for job in self.jobs if job.id == name), self.job)
+        return {name: os.environ[name] for name in job.secrets if name in os.environ}
 
     def metric_of(self, trial: str) -> str:
         """Return the name of the metric that a trial reports."""

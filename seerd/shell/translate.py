@@ -12,12 +12,11 @@ from typing import Any, cast, get_args
 from msgspec import UNSET
 
 from seerd.agent import protocol
-from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Downloads, Fact, Node, Order, Parts, Start
 from seerd.agent.wire import encode
 from seerd.core import events
 from seerd.core.commands import AnyCommand, GrowTrial, StartTrial, StopTrial
-from seerd.core.events import AnyEvent, AttemptFact, Checkpoint, ExitCause, Notice
+from seerd.core.events import AnyEvent, AttemptFact, ExitCause, Notice
 from seerd.core.last_words import obstacle_of
 from seerd.errors import SeerdError
 from seerd.shell.core import Core
@@ -136,21 +135,9 @@ def _converted(fact: Fact, happened: float, metric: str) -> dict[str, Any]:
                 "memory": tuple(fact.memory) if seen else UNSET,
                 "silent": _as_happened(fact.silent, fact.at, happened),
                 "obstacle": obstacle_of(fact.tail) if cause == "crashed" else None,
+                "fault": fact.fault or UNSET,
             }
     return {}
-
-
-def saved_of(trial: str, attempt: int, manifest: Manifest, metric: str) -> Checkpoint:
-    """Return the core's checkpoint for a manifest that this attempt has written to the store."""
-    return Checkpoint(
-        trial=trial,
-        attempt=attempt,
-        name=manifest.name,
-        reports=manifest.epoch,
-        metric=manifest.metrics.get(metric),
-        sha256=manifest.sha256,
-        size=manifest.size,
-    )
 
 
 def _as_happened(wall: float | None, at: float, happened: float) -> float | None:
@@ -191,6 +178,7 @@ class InstanceOrders:
             return []
         address, parts = self.environment.provider.address, self.core.state.facts.parts
         start = start_on(command, self.instance, address, parts)
+        start = replace(start, secrets=self.environment.secrets_of(command.trial))
         if start.node is not None and start.node.rank > 0:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)

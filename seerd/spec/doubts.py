@@ -54,13 +54,17 @@ def doubts(spec: Spec) -> list[str]:
             f"{train.script} gives nothing to trial.track: its checkpoints will hold no model, "
             "and a trial that is stopped goes on with a new one; trial.track(model=model)"
         )
+    return [*lines, *memory_doubts(spec), *_of_what_is_not_read(spec)]
+
+
+def memory_doubts(spec: Spec) -> Iterator[str]:
+    """Yield a doubt if trials share a GPU and nothing holds them to their parts of its memory."""
     if (spec.cluster.parts or 1) > 1 and spec.takes_any_memory():
-        lines.append(
+        yield (
             f"cluster.parts = {spec.cluster.parts}, and no Python file of the source imports torch "
             "or JAX: nothing holds a trial to its part of a GPU's memory, and one that takes more "
             f"fails its neighbours, too; {TO_HOLD}"
         )
-    return [*lines, *_of_what_is_not_read(spec)]
 
 
 def _of_what_is_not_read(spec: Spec) -> Iterator[str]:

@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "data": v.list_of(v.data),
         "ingress": v.size,
         "env": v.environment,
+        "secrets": v.list_of(v.variable),
     },
     "policy": {
         "name": v.text,

@@ -43,6 +43,8 @@ class Train:
     setup: tuple[str, ...] = ()  # commands that prepare a machine
     data: tuple[v.Data, ...] = ()  # what every instance fetches once
     env: dict[str, str] = field(default_factory=dict)
+    # environment variables of which trials get this machine's values, which are in no file
+    secrets: tuple[str, ...] = ()
     ingress_gb: float = 0.0  # GB that every instance fetches, whatever fetches them
     # modules that are imported before trials start; None: that is learned; none of them: trials
     # start with nothing imported
@@ -277,7 +279,10 @@ def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
             reason = _no_path(error)
         if reason:
             reader.wrong("train.script", script, reason)
-    plain = ("args", "python", "setup", "data", "env", "preload", "follow")
+    for name in get("train.secrets", ()):
+        if name in get("train.env", {}):
+            reader.wrong("train.secrets", name, "it is in train.env too, which is kept in files")
+    plain = ("args", "python", "setup", "data", "env", "secrets", "preload", "follow")
     given = {key: value for key in plain if (value := get(f"train.{key}")) is not None}
     return Train(
         script=script,

@@ -258,6 +258,13 @@ def environment(value: Any) -> dict[str, str]:
     return variables
 
 
+def variable(value: Any) -> str:
+    """Take the name of an environment variable."""
+    if not text(value).isidentifier():
+        raise ValueError(f"{value!r:.80} cannot be the name of an environment variable")
+    return str(value)
+
+
 def tags(value: Any) -> dict[str, str]:
     """Take the user's tags (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html). Those of
     seerd are refused, since they mark what it may end.

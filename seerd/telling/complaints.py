@@ -168,7 +168,7 @@ NOTES = {
     "leaves": "the cloud will take {} away ({})",
     "unhealthy": "{} is not used any more: {}",
     "shared": "{} is not this run's alone: it may use {} of {} GPUs there, since {}",
-    "retired": "{} was rented for the limits that held before, and is replaced",
+    "retired": "{} ends before the run does, and is replaced",
     "events-missing": "the journal lacks events of {}, from before the run was resumed",
     "unknown-attempt": "the journal lacks {}/{}, which {} reports",
     "declined": "the policy gave no plan that can be used: {}; the last one stands",

@@ -156,6 +156,8 @@ def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
 
 
 def _no_checkpoint(state: State) -> str:
+    if state.signs.outage is not None:
+        return f"no checkpoint could be stored: {state.signs.outage.text}"
     if (why := complaints_of(state).get("not-stored")) is not None:
         return why
     if saves_no_model(state, next(iter(state.jobs))):
@@ -199,9 +201,9 @@ def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[str, str]:
     cause = "no-report"
     text = (
         f"trials trained, and in {ran} none reported. If the script does not call "
-        f"trial.report({name}=...) in its loop, it must; if a unit of work takes longer than that, "
-        "report more often, or give the run a longer --deadline (seerd profile SPEC measures how "
-        "long a report takes)"
+        f"trial.report({name}=...) in its loop, it must; if its start and a unit of work take "
+        "longer than that, report more often, or give the run a longer --deadline (seerd profile "
+        "SPEC measures how long a report takes)"
     )
     if pattern := state.facts.patterns.get(name):
         text = (

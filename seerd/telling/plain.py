@@ -121,14 +121,10 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             begins = 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
             return stage_text(state) if begins else None
         case "closing" if explanation.why != "person":  # a person is answered at once
-            how = explanation.detail if explanation.why == "alike" else ending(state)
+            how = explanation.detail if explanation.why in ("alike", "store") else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
-        case "refused":  # the launches of one request that were refused for one reason have a line
-            command, why = explanation.instance, explanation.detail
-            request = f"{command.partition('.')[0]}."
-            launches = state.fleet.instances.items()
-            alike = [id_ for id_, one in launches if id_.startswith(request) and one.why == why]
-            return None if command in alike[1:] else sentence(explanation, "")
+        case "refused":
+            return sentence(explanation, "") if _is_told(explanation, state) else None
         case "awaited" if explanation.what != "reached":
             return sentence(explanation, "") if _is_first(explanation, state) else None
         case "held-back" if explanation.why == "scout":
@@ -139,6 +135,16 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             return sentence(explanation, "") + (f"; {stage_text(state)}" if is_first else "")
         case kind:
             return sentence(explanation, "") if kind in SENTENCES else None
+
+
+def _is_told(refusal: Explanation, state: State) -> bool:
+    """Return whether a refusal has a line: the first launch of a request that was refused for this
+    reason, and of these requests the 1st, 2nd, 4th, 8th, and so on.
+    """
+    launches = reversed(state.fleet.instances.values())
+    refused = [launch.id for launch in launches if launch.why == refusal.detail]
+    firsts = {id_.partition(".")[0]: id_ for id_ in refused}
+    return refusal.instance in firsts.values() and len(firsts) & (len(firsts) - 1) == 0
 
 
 def _grown(verdict: Grown, state: State) -> str:
@@ -268,6 +274,10 @@ TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     ),
     events.InstanceTerminated: lambda event, state: (
         f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
+    ),
+    events.CheckpointFetched: lambda event, _: (
+        f"the model of {event.checkpoint.trial} could not be stored, and was fetched from "
+        f"{event.instance}{' into the store' if event.stored else ''}"
     ),
     events.OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
     events.TrialTraining: _training,

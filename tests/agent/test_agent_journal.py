@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from seerd.agent.protocol import (
     Start,
     Started,
     Stop,
+    StoreProof,
 )
 from seerd.agent.wire import decode, encode
 
@@ -148,6 +150,18 @@ def test_an_attempt_without_an_end_is_open(opened):
     assert opened().open == {("t1", 1): [reported(1, 2), reported(2, 3)]}
     opened(exited())
     assert opened().open == {}
+
+
+def test_signed_urls_and_secrets_of_orders_are_not_kept(opened, tmp_path):
+    secret = replace(START, secrets={"TOKEN": "hidden"})
+    assert opened().take(secret)
+    assert "hidden" not in (tmp_path / "j").read_text()
+    assert "hidden" not in repr(secret)
+    order = replace(PREPARE, proof=StoreProof("https://put?signature", "https://get?signature"))
+    assert opened().take(order)
+    assert opened(order, prepared()).prepared == order
+    assert "signature" not in (tmp_path / "j").read_text()
+    assert opened().prepared == PREPARE
 
 
 def test_an_order_is_new_once(opened):

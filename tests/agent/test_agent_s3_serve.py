@@ -19,6 +19,7 @@ from bench.testbed.agents import RUN
 from seerd.agent.protocol import (
     Ask,
     Checkpointed,
+    Complained,
     Download,
     Downloads,
     Prepare,
@@ -149,6 +150,38 @@ def test_an_upload_that_outlasts_the_grace_period_is_called_off(rig, s3):
     assert time.monotonic() - began < 10
     assert "checkpointed" not in kinds(client.facts)
     never.set()
+
+
+def test_a_store_that_takes_nothing_is_told_and_gets_what_waits_once_it_takes_it(rig, s3):
+    client = rig.ready(rig.job(SAVES, store=""))
+    s3.fail("PUT .pt", refuse(403, "AccessDenied", "explicit deny"))
+    client.say(grant())
+    client.start()
+    told = client.until(Complained)
+    assert told.what == "store-refused"
+    assert told.why.endswith("refused with status 403 (AccessDenied: explicit deny)")
+    client.exit_of()
+    assert client.until(Checkpointed).name == "0001-000002"
+    assert [fact.what for fact in client.facts if isinstance(fact, Complained)] == [told.what]
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [(403, ["store-refused"]), (503, [])], ids=["403", "503"]
+)
+def test_that_the_store_lacks_a_checkpoint_is_told_before_the_end(rig, s3, status, told):
+    client = rig.ready(rig.job(SAVES_WHEN_ASKED, store=""))
+    s3.fail("PUT .pt", refuse(status, "AccessDenied"), times=99)
+    client.say(grant())
+    client.start()
+    client.until(Reported)
+    client.stop(grace_s=2)  # what is put again and again is called off
+    client.exit_of()
+    assert "checkpointed" not in kinds(client.facts)
+    assert [fact.what for fact in client.facts if isinstance(fact, Complained)] == [
+        *told,
+        "promised",
+        "left",
+    ]
 
 
 def test_a_trial_that_is_killed_at_once_puts_nothing(rig, s3):

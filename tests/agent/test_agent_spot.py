@@ -14,7 +14,7 @@ import pytest
 
 from seerd.agent import spot
 from seerd.agent.protocol import Noticed, Reported
-from seerd.agent.spot import ACTION, ENDPOINT, REBALANCE, TOKENS, Metadata, Notice
+from seerd.agent.spot import ACTION, ENDPOINT, MAINTENANCE, REBALANCE, TOKENS, Metadata, Notice
 
 TAKEN = b'{"action": "terminate", "time": "2026-11-20T08:22:00Z"}'
 TAKEN_BY = 1795162920.0
@@ -101,6 +101,34 @@ def test_what_the_service_says_becomes_notices(service):
     service.pages[ACTION] = TAKEN
     assert metadata.look() == [Notice("interruption", TAKEN_BY), Notice("rebalance")]
     assert service.tokens == 1
+
+
+def scheduled(state: object, begins: object, code: str = "system-reboot") -> dict[str, object]:
+    """An event as the service has it."""
+    return {"NotBefore": begins, "Code": code, "EventId": "instance-event-1", "State": state}
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([], []),
+        ([scheduled("completed", "20 Nov 2026 08:22:00 GMT")], []),
+        ([scheduled("canceled", "20 Nov 2026 08:22:00 GMT")], []),
+        ([scheduled("active", "soon"), scheduled("active", 3), 7], []),
+        ({"State": "active"}, []),
+        (
+            [
+                scheduled("active", "21 Nov 2026 08:22:00 GMT"),
+                scheduled("active", "20 Nov 2026 08:22:00 GMT", "instance-retirement"),
+                scheduled("canceled", "19 Nov 2026 08:22:00 GMT"),
+            ],
+            [Notice("maintenance", TAKEN_BY)],
+        ),
+    ],
+)
+def test_the_first_active_event_is_a_notice(service, events, found):
+    service.pages[MAINTENANCE] = json.dumps(events).encode()
+    assert Metadata(service.url).look() == found
 
 
 def test_each_kind_of_notice_is_told_once_until_nobody_listens(service, monkeypatch):

@@ -21,6 +21,7 @@ import pytest
 from seerd.agent import clock, host
 from seerd.agent.attempts import LocalAttempt, quiet_s_of
 from seerd.agent.hangs import Stall
+from seerd.agent.health import GpusAfter
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import LaunchPlan, Places
 from seerd.agent.manifest import Comparison
@@ -48,6 +49,7 @@ pytestmark = [
 ]
 
 RUN = f"alone-{os.getpid()}"
+BROKEN = "GPU 1 has broken: it has fallen off the bus (XID 79)"
 GOAL = Comparison("accuracy", "max")
 TORCHRUN = ("-", "torch.distributed.run")
 """Arguments that make a shell torchrun, as far as its agent sees it."""
@@ -74,15 +76,15 @@ class Store(Directory):
 
 
 class Stage:
-    """An attempt, and what it has told: `facts`. `held` is what still holds its GPUs."""
+    """An attempt, and what it has told: `facts`. `gpus`: how its GPUs are when it has ended."""
 
     def __init__(self, folder: Path, node: Node | None = None) -> None:
         (folder / "lib").mkdir(exist_ok=True)
         self.places = Places(folder / "t1" / "2", folder / "saved", folder / "lib", folder / "lock")
         self.store = Store(folder / "store", GOAL)
         self.facts: list[Any] = []
-        self.held = ""
-        self.proved: list[set[int]] = []
+        self.gpus = GpusAfter()
+        self.proved = 0
         self.others: list[LocalAttempt] = []
         out = self.places.attempt / "out.jsonl"
         self.output = TrialOutput(
@@ -90,16 +92,16 @@ class Stage:
         )
         order = Start("s-7", "t1", 2, [1, 3], {}, 0, [], node)
         self.attempt = LocalAttempt(
-            *(RUN, order, self.places, self.output, TIMINGS, self._tell, self._why_held),
+            *(RUN, order, self.places, self.output, TIMINGS, self._tell, self._gpus_after),
             others=lambda: self.others,
         )
 
     def _tell(self, facts: list[Any]) -> None:
         self.facts += [replace(fact, seq=len(self.facts) + at) for at, fact in enumerate(facts, 1)]
 
-    async def _why_held(self, gpus: set[int]) -> str:
-        self.proved.append(gpus)
-        return self.held
+    async def _gpus_after(self) -> GpusAfter:
+        self.proved += 1
+        return self.gpus
 
     def plan(
         self, script: str, *words: str, observer: list[str] | None = None, **env: str
@@ -183,7 +185,7 @@ def test_an_attempt_tells_its_start_and_at_last_its_end(stage: Stage) -> None:
     assert 0 <= ticks - since <= 1000
     assert stage.attempt.key == "t1/2"
     assert stage.attempt.gpus == {1, 3}
-    assert stage.proved == [{1, 3}]
+    assert stage.proved == 1
     assert json.loads((stage.places.attempt / "trial.json").read_text()) == {
         "trial": "t1",
         "seed": 5,
@@ -331,11 +333,20 @@ def test_one_that_is_ended_as_failed_has_crashed_for_that_reason(stage: Stage) -
 def test_gpus_that_are_still_held_make_the_machine_unhealthy_before_the_end_is_told(
     stage: Stage,
 ) -> None:
-    stage.held = "somebody"
+    stage.gpus = GpusAfter("somebody")
     end = stage.plays(stage.plan("true"))
     noticed = stage.facts[-2]
     why = "after t1/2 had ended its GPUs could not be used again: somebody"
     assert noticed == Noticed(2, end.at, "unhealthy", None, why)
+
+
+@pytest.mark.parametrize(("script", "fault"), [("exit 3", BROKEN), ("true", "")])
+def test_a_crash_on_a_broken_gpu_says_so_and_any_other_end_is_as_ever(
+    stage: Stage, script: str, fault: str
+) -> None:
+    stage.gpus = GpusAfter(fault=BROKEN)
+    end = stage.plays(stage.plan(script))
+    assert (end.cause == "crashed", end.fault) == (bool(fault), fault)
 
 
 @pytest.mark.parametrize(("rank", "heard"), [(0, 1), (1, 0)])

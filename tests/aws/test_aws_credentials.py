@@ -62,7 +62,6 @@ def keys(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keys:
     for name, value in rig.env.items():
         if "ACCESS_KEY" not in name:
             monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module, "AGAIN_S", 0.0)
     file = tmp_path / ".aws" / "credentials"
     file.parent.mkdir()
     return Keys(rig, file)

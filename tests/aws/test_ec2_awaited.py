@@ -131,8 +131,10 @@ def test_no_more_is_launched_in_a_subnet_from_which_the_store_cannot_be_used(
     async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
         await provider.launch(TOKEN)
         assert provider.place("i-1") == "default-us-east-1-default", "of the default network"
+        only_said = provider.without_store("i-1", silent=True, leave=False)
         advice, others = provider.without_store("i-1", silent=True)
         assert others
+        assert only_said == (advice, False)
         assert "aws ec2 create-vpc-endpoint --region us-east-1 --vpc-id vpc-1" in advice
         script.answers["run_instances"] = {
             "Instances": [row("i-2", "pending", token="3.0") | second]

@@ -123,3 +123,5 @@ def test_disks_are_as_fast_as_the_person_says(image: Image) -> None:
     assert (fast["Throughput"], fast["Iops"]) == (1000, 4000)
     assert fast["VolumeInitializationRate"] == 200
     assert disk(throughput=250)["Iops"] == 3000
+    assert disk(iops=9000) == disk() | {"Iops": 9000}
+    assert disk(throughput=1000, iops=3500)["Iops"] == 4000

@@ -62,7 +62,7 @@ def test_the_on_demand_price_is_bid_unless_the_spec_has_a_price(
 ) -> None:
     now = history(("a", 0.7, -100.0), ("b", 0.9, -50.0))
     cloud, _ = cloud_of(describe_spot_price_history=now, get_products=on_demand)
-    keys = Ec2Keys(instance_type=(KIND,), market="spot", price=price)
+    keys = Ec2Keys(instance_type=(KIND,), market=("spot",), price=price)
     asked, _ = played(price_of(keys, cloud))
     assert (asked.usd, asked.most_usd, asked.bid) == (usd, most, bid)
     facts = quote_of(keys, 1, asked.usd, asked.source, most_usd_per_h=asked.most_usd).facts
@@ -74,7 +74,7 @@ def test_where_nobody_knows_the_on_demand_price_a_little_more_than_now_is_bid() 
     rows = history(("a", 0.5, 0.0))["SpotPriceHistory"]
     now = {"SpotPriceHistory": [rows[0] | {"InstanceType": "x9.large"}]}
     cloud, _ = cloud_of(describe_spot_price_history=now, get_products=DENIED)
-    asked, _ = played(price_of(Ec2Keys(instance_type=("x9.large",), market="spot"), cloud))
+    asked, _ = played(price_of(Ec2Keys(instance_type=("x9.large",), market=("spot",)), cloud))
     assert asked.bid == asked.most_usd == pytest.approx(0.5 * SPOT_MARGIN)
 
 

@@ -58,6 +58,9 @@ SCOUTED = 2000
 """Runs with this seed or a larger one are told how far instances are and why they were useless, and
 may begin with one of them.
 """
+CUT_OFF = 3000
+"""Machines of runs with this seed or a larger one cannot store most checkpoints."""
+UNSTORED = ("store-silent", "store-refused", "store-failed", "left")
 CAUSES = ("ssh", "ssh", "store", "setup", "torch", "driver")
 END_S = 30.0
 """People end runs later than this, mostly."""
@@ -244,6 +247,8 @@ class Eventful:
         match command:
             case Launch():
                 return self._of_launch(command)
+            case Terminate() if command.left and self.rng.random() < 0.5:
+                return self._fetched(command)
             case Terminate():
                 return told.InstanceTerminated(
                     at=self.at,
@@ -339,10 +344,11 @@ class Eventful:
         trial = self.rng.choice(running)
         node = trial.left[0].node
         fate = self.rng.random()
-        if self.mood in (BLOCKED, CRASHING) and fate < (0.7 if not trial.training else 0.2):
+        loads = trial.training_s is None
+        if self.mood in (BLOCKED, CRASHING) and fate < (0.7 if loads else 0.2):
             self.at += self.rng.choice([0.0, 1.0])
             return self._end(trial)
-        if not trial.training and fate < 0.6:
+        if loads and fate < 0.6:
             reports = trial.checkpoints[0].reports if trial.checkpoints else 0
             return self._of(trial, told.TrialTraining, node, reports=reports)  # type: ignore[no-any-return]
         if fate < 0.55:
@@ -406,7 +412,8 @@ class Eventful:
         """What is told of a trial that goes on."""
         rng, what = self.rng, self.rng.randrange(3)
         if what == 0:
-            kind = rng.choice(COMPLAINTS)
+            cut_off = self.seed >= CUT_OFF and rng.random() < 0.8
+            kind = rng.choice(UNSTORED if cut_off else COMPLAINTS)
             return self._of(trial, told.TrialComplained, node, what=kind, why="it said so")  # type: ignore[no-any-return]
         if what == 1:
             position = {"units": rng.randrange(3), "ticks": rng.randrange(2)}
@@ -443,6 +450,23 @@ class Eventful:
             why=rng.choice(["power failure", "spot"]),
             ended=rng.choice([None, self.at - 0.7]),
             saved=tuple(self._found(instance)),
+        )
+
+    def _fetched(self, command: Terminate) -> AnyEvent:
+        """What was left behind on an instance comes from it, before it is given back."""
+        name, attempt = self.rng.choice(command.left)
+        saved = told.Checkpoint(
+            trial=name,
+            attempt=attempt,
+            name=f"{attempt:04d}-999999",
+            reports=self.state.trials[name].reports,
+            metric=self.rng.choice(METRICS),
+            sha256="0" * 64,
+            size=10,
+        )
+        stored = self.rng.random() < 0.5
+        return told.CheckpointFetched(
+            at=self.at, instance=command.instance, checkpoint=saved, stored=stored
         )
 
     def _found(self, instance: Instance) -> Iterator[told.Checkpoint]:

@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from seerd.core.events import JobFacts, TrialComplained, TrialExited, TrialReported, TrialStarted
+from seerd.core.events import (
+    JobFacts,
+    TrialComplained,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    TrialTraining,
+)
+from seerd.core.failures import OVER_TIME
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.verdicts import Closing, JobOver, Warned
@@ -179,13 +187,23 @@ def test_people_are_told_that_nobody_has_reported_yet_ever_more_rarely() -> None
 
 def test_who_trains_is_asked_for_a_report_and_who_has_reported_for_nothing() -> None:
     run = run_of("a", "b")
-    run.state.trials["a"].training = True
-    assert "a trained without a first report: " in quiet(run, "a", 10.0)[0]
+    run.at = 8.0
+    run.fact(TrialTraining, "a", reports=0)
+    assert "a trained for 2 s without a first report: " in quiet(run, "a", 10.0)[0]
     report(run, "b", 0.5)
     assert quiet(run, "b", 30.0) == []
     (late,) = quiet(run, "a", 31.0)
-    assert late.startswith(f"a has run for {31.0 - run.state.trials['a'].began_s:.0f} s without a")
+    assert late.startswith("a has trained for 23 s without a first report, and others have")
+    assert late.endswith(OVER_TIME)
     assert quiet(run, "a", 90.0) == [], "it is given once"
+
+
+def test_a_trial_that_starts_slowly_is_not_thought_to_have_long_epochs() -> None:
+    run = run_of("a", "b")
+    report(run, "b", 0.5)
+    (late,) = quiet(run, "a", 31.0)
+    assert late.startswith(f"a has run for {31.0 - run.state.trials['a'].began_s:.0f} s without a")
+    assert late.endswith(": it hangs, or it still imports, reads data or compiles")
 
 
 def complain(run: Run, name: str, what: str, why: str) -> None:

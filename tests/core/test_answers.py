@@ -117,7 +117,8 @@ class Run:
         """The agent says this of a trial's present attempt."""
         seen, trial = self.state.fleet.instances["i"].seen, self.state.trials[name]
         common = {"at": self.at, "happened": self.at, "instance": "i", "fact": seen + 1}
-        return self.tell(kind(**common, trial=name, attempt=trial.attempt, **fields))
+        own = {"trial": name, "attempt": trial.attempt}
+        return self.tell(kind(**common | own | fields))
 
     def train(self, name: str, reports: int = 1) -> list[AnyDecision]:
         """It reports, for the first time since it was started."""

@@ -19,6 +19,7 @@ from seerd.core.events import (
     ExtendAsked,
     RunFacts,
     RunStarted,
+    TrialComplained,
     TrialExited,
     TrialReported,
     TrialStarted,
@@ -244,6 +245,16 @@ def in_the_way_of(*names: str) -> Told:
 
 
 @cache
+def cut_off(deadline_s: float) -> Told:
+    """No checkpoint of the only trial can be stored."""
+    run = run_of_trials("a", deadline_s=deadline_s, budget_gpu_s=8 * deadline_s)
+    while run.state.end.why is None:
+        run.at += 15.0
+        run.fact(TrialComplained, "a", what="store-silent", why="timed out")
+    return run.state.facts, run.journal, run.state
+
+
+@cache
 def missing() -> Told:
     """Neither of two trials finds a module."""
     run = run_of_trials("a", "b")
@@ -282,6 +293,7 @@ def told() -> list[Told]:
         missing(),
         in_many_ways(),
         with_ends_that_differ(),
+        *map(cut_off, (600.0, 4000.0)),
         *((one.facts, one.journal, one.state) for one in worlds),
     ]
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from bench.testbed.invariants import violations
 from seerd.core.commands import (
     AnyCommand,
-    Finish,
     Launch,
     SetTimer,
     StartTrial,
@@ -33,8 +33,9 @@ from seerd.core.events import (
     TrialExited,
     TrialStarted,
 )
+from seerd.core.failures import hopeless_jobs
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import grace_s
+from seerd.core.limits import close_at, grace_s, release_s
 from seerd.core.provisioning import refused
 from seerd.core.rules import RULES
 from seerd.core.state import State
@@ -51,7 +52,7 @@ class Cloud:
     """
 
     def __init__(
-        self, facts: MakeFacts, cluster: dict[str, float] | None = None, **limits: float | None
+        self, facts: MakeFacts, cluster: dict[str, object] | None = None, **limits: float | None
     ) -> None:
         made = facts(
             billing="rented", gpus=GPUS, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0
@@ -182,30 +183,59 @@ def test_a_short_run_does_not_wait_long(facts: MakeFacts) -> None:
     assert due(cloud) == 1.0 + 120.0 / 20
 
 
-def test_launches_that_are_refused_together_are_one_refusal(cloud: Cloud) -> None:
-    """Three times three of them end the run, and the reason is known."""
-    at = 0.0
-    for _ in range(3):
-        assert cloud.state.phase is RunPhase.RUNNING
-        for launch in cloud.open:
-            commands = cloud.refuse(launch, at + 1.0)
-        at = due(cloud)
-        cloud.open = cloud.launches(cloud.wake()) if cloud.state.phase is RunPhase.RUNNING else []
-    assert any(isinstance(c, Finish) and c.status == "failed" for c in commands)
-    assert refused(cloud.state) == "no capacity"
-
-
-def test_a_long_run_is_patient(facts: MakeFacts) -> None:
-    """Ten minutes of a hundred: launches are asked for eight times."""
-    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=40_000.0)
+def always_refused(cloud: Cloud) -> int:
+    """Refuse all launches until the run is over; return how many times they were asked for."""
     asked, at = 0, 0.0
     while cloud.state.phase is RunPhase.RUNNING:
         asked += 1
         for launch in cloud.open:
             cloud.refuse(launch, at + 1.0)
-        at = due(cloud)
-        cloud.open = cloud.launches(cloud.wake()) if cloud.state.phase is RunPhase.RUNNING else []
-    assert asked == 8
+        if cloud.state.phase is RunPhase.RUNNING:
+            at = due(cloud)
+            cloud.open = cloud.launches(cloud.wake())
+    assert refused(cloud.state) == "no capacity"
+    return asked
+
+
+def test_launches_that_are_refused_together_are_one_refusal(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, {"wait_s": 60.0})
+    assert len(cloud.open) == 3
+    assert always_refused(cloud) == 3
+    assert cloud.state.end.status == "failed"
+
+
+def test_a_run_without_an_instance_asks_while_a_first_round_still_fits(facts: MakeFacts) -> None:
+    """An instance that boots within 600 s and a round of 15 s have to fit."""
+    limits = {"deadline_s": 6000.0, "budget_gpu_s": 40_000.0}
+    cloud = Cloud(facts, {"boot_s": 600.0}, **limits)
+    always_refused(cloud)
+    last_s = close_at(cloud.state) - 600.0 - 15.0
+    assert last_s - RULES.retry_most_s < cloud.state.now < last_s
+    assert (cloud.state.end.status, cloud.state.end.why) == ("failed", "no-instance")
+
+
+@pytest.mark.parametrize(("wait_s", "asked"), [(20.0, 2), (600.0, 8)])
+def test_a_run_without_an_instance_asks_for_as_long_as_its_user_wants(
+    facts: MakeFacts, wait_s: float, asked: int
+) -> None:
+    cloud = Cloud(facts, {"wait_s": wait_s}, deadline_s=6000.0, budget_gpu_s=40_000.0)
+    assert always_refused(cloud) == asked
+    assert cloud.state.now <= 1.0 + wait_s
+    assert (cloud.state.end.status, cloud.state.end.why) == ("failed", "no-instance")
+
+
+def test_no_wait_is_longer_than_the_deadline(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, {"wait_s": 9000.0}, deadline_s=600.0, budget_gpu_s=40_000.0)
+    always_refused(cloud)
+    assert close_at(cloud.state) - 600.0 / RULES.retry_share < cloud.state.now < 600.0
+
+
+def test_machines_that_are_there_are_asked_for_during_a_tenth_of_the_deadline(
+    facts: MakeFacts,
+) -> None:
+    held: dict[str, object] = {"billing": "held", "max_instances": 3}
+    cloud = Cloud(facts, held, deadline_s=6000.0, budget_gpu_s=40_000.0)
+    assert always_refused(cloud) == 8
     assert 480.0 < cloud.state.now <= 600.0
 
 
@@ -246,9 +276,9 @@ def test_a_reason_that_nobody_knows_rests_launches_until_an_instance_comes_or_go
 
 
 def test_a_reason_that_nobody_knows_ends_a_run_that_has_nothing_only_after_three_refusals(
-    cloud: Cloud,
+    facts: MakeFacts,
 ) -> None:
-    at, asked = 0.0, 0
+    cloud, at, asked = Cloud(facts, {"wait_s": 60.0}), 0.0, 0
     while cloud.state.phase is RunPhase.RUNNING:
         asked += 1
         for launch in cloud.open:
@@ -374,6 +404,42 @@ def test_what_runs_on_a_leaving_instance_saves_and_moves_and_another_one_is_aske
     assert there <= {c.trial for c in moved if isinstance(c, StartTrial)}
 
 
+BROKEN = "GPU 0 has broken: it has fallen off the bus (XID 79)"
+
+
+@pytest.mark.parametrize("fault", [BROKEN, ""])
+def test_a_crash_on_a_broken_gpu_is_not_the_trials_and_its_instance_is_replaced(
+    cloud: Cloud, fault: str
+) -> None:
+    full(cloud)
+    trial = cloud.state.trials[cloud.state.fleet.instances["b"].busy[0]]
+    if fault:
+        commands = cloud.fact(InstanceNoticed, "b", 50.0, what="unhealthy", why=BROKEN)
+        assert len(cloud.launches(commands)) == 1
+    restarts = cloud.fact(
+        TrialExited,
+        "b",
+        50.0,
+        trial=trial.id,
+        attempt=1,
+        cause="crashed",
+        code=1,
+        tail=("RuntimeError: CUDA error: address already in use",),
+        obstacle="address",
+        fault=fault or UNSET,
+    )
+    if not fault:
+        assert trial.fault == "blocked"
+        return
+    assert (trial.crashes, trial.losses, trial.fault) == (0, 1, "lost")
+    assert trial.why == f"ended with exit status 1; {BROKEN}"
+    assert hopeless_jobs(cloud.state) == {}
+    for stop in (c for c in commands if isinstance(c, StopTrial) and c.trial != trial.id):
+        restarts += cloud.exit(stop, 51.0)
+    starts = [c for c in restarts if isinstance(c, StartTrial) and c.trial == trial.id]
+    assert [(start.attempt, start.instance != "b") for start in starts] == [(2, True)]
+
+
 def test_after_a_hint_trials_stay_and_after_a_notice_they_move(facts: MakeFacts) -> None:
     """A rebalance recommendation comes far more often than an interruption."""
     cloud = Cloud(facts, {"hints_move": False})
@@ -384,6 +450,45 @@ def test_after_a_hint_trials_stay_and_after_a_notice_they_move(facts: MakeFacts)
     commands = cloud.fact(InstanceNoticed, "b", 60.0, what="interruption", by=180.0)
     assert stopped(commands, "b")
     assert len(cloud.launches(commands)) == 1
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_instance_is_left_five_minutes_before_its_maintenance(
+    facts: MakeFacts, early: bool
+) -> None:
+    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=400_000.0)
+    if early:
+        cloud.fact(InstanceNoticed, "b", 0.5, what="maintenance", by=4000.0)
+    names = full(cloud)
+    if not early:
+        assert (
+            stopped(cloud.fact(InstanceNoticed, "b", 50.0, what="maintenance", by=4000.0), "b")
+            == []
+        )
+    while due(cloud) < 3000.0:
+        cloud.wake()
+    assert due(cloud) == pytest.approx(4000.0 - RULES.retire_s - release_s(cloud.state))
+    commands = cloud.wake()
+    assert stopped(commands, "b")
+    assert len(cloud.launches(commands)) == 1
+    leaving = [n for n in names if cloud.state.fleet.instances[n].phase is InstancePhase.LEAVING]
+    assert leaving == ["b"]
+    assert notes_of(cloud.state)[-1] == "b ends before the run does, and is replaced"
+
+
+@pytest.mark.parametrize(("by", "leaves"), [(40.0, True), (100.0, True), (7000.0, False)])
+def test_maintenance_counts_from_its_time_on_and_only_before_the_end(
+    facts: MakeFacts, by: float, leaves: bool
+) -> None:
+    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=400_000.0)
+    full(cloud)
+    cloud.fact(InstanceNoticed, "b", 50.0, what="maintenance", by=by)
+    assert (due(cloud) <= 50.1) is leaves
+    stops = stopped(cloud.wake(), "b")
+    assert (cloud.state.fleet.instances["b"].phase is InstancePhase.LEAVING) is leaves
+    if leaves:
+        assert stops
+        assert all(stop.checkpoint and stop.grace_s > 0 for stop in stops)
 
 
 def test_an_instance_with_cold_starts_is_used_and_that_is_noted_once(cloud: Cloud) -> None:

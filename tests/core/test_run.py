@@ -297,7 +297,7 @@ def again(facts: MakeFacts) -> World:
     world = World(facts(), Behaviour(metric=curve, crashes=crashes))
     world.begin()
     while not world.state.trials or not (
-        world.state.trials["t0001"].attempt == 2 and world.state.trials["t0001"].training
+        world.state.trials["t0001"].attempt == 2 and world.state.trials["t0001"].training_s
     ):
         world.turn()
     return world

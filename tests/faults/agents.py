@@ -22,6 +22,7 @@ from seerd.agent.protocol import (
     Ack,
     Alive,
     Checkpointed,
+    Complained,
     Exited,
     Fact,
     Grant,
@@ -43,6 +44,7 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.serve import Lease
 from seerd.agent.talk import AGENT
+from seerd.agent.trial_output import CLOSED_S
 from seerd.agent.wire import decode, encode
 from tests.faults.objects import Model
 from tests.faults.training import KILL_S, PORT_IN_USE, Run, Shared, Told
@@ -61,7 +63,8 @@ TORN_S = 0.5
 @dataclass(slots=True)
 class Attempt:
     """What the agent knows of an attempt. `waiting`: the newest checkpoint that is not in the store
-    yet; `better`: one before it that is better; `best`: the worth of the best one in the store.
+    yet; `better`: one before it that is better; `best`: the worth of the best one in the store;
+    `told_at`: when it was last told that the store takes nothing.
     """
 
     start: Start
@@ -73,6 +76,7 @@ class Attempt:
     better: Model | None = None
     best: float = -math.inf
     uploading: bool = False
+    told_at: float = -math.inf
     over: bool = False
 
     def next_model(self) -> Model:
@@ -335,6 +339,9 @@ class Agent:
             at, why = self._wall(), "nvidia-smi shows 0 of its GPUs"
             sick_one = Refused(0, at, order.id, why, unhealthy=True)
             self._tell([sick_one if sick else Prepared(0, at, order.id)])
+            if not sick and chance.hits("maintenance due"):
+                by = at + chance.lasts("maintenance", 0.0, 3600.0)
+                self._tell([Noticed(0, at, "maintenance", by)])
 
         self._timeline.after(chance.lasts("set up", 1.0, 30.0), outcome)
 
@@ -482,6 +489,8 @@ class Agent:
             self._upload(attempt)
             self._timeline.after(0.2, lambda: self._until_stored(attempt, cause, code, give_up_at))
             return
+        if attempt.waiting is not None:
+            self._complain(attempt.start, "left", "")
         ours = attempt.cause is not None and cause != "crashed"
         self._tell_exit(attempt, attempt.cause if ours and attempt.cause else cause, code)
 
@@ -492,7 +501,11 @@ class Agent:
         at = gone + self._zero
         known = cause if cause in {"asked", "lease", "finished"} else "crashed"
         last = "OSError: address already in use" if code == PORT_IN_USE else "last words"
-        self._tell([Exited(0, at, order.trial, order.attempt, known, code, 0, [last])])
+        broken = known == "crashed" and self._shared.chance.hits("GPU breaks")
+        fault = "GPU 0 has broken: it has fallen off the bus (XID 79)" if broken else ""
+        noticed = [Noticed(0, at, "unhealthy", None, fault)] if broken else []
+        end = Exited(0, at, order.trial, order.attempt, known, code, 0, [last], fault=fault)
+        self._tell([*noticed, end])
         self._switch_off(force=False)
 
     def _upload(self, attempt: Attempt) -> None:
@@ -537,10 +550,20 @@ class Agent:
 
         def again() -> None:
             attempt.uploading = False
+            self._closed(attempt)
             self._wait_again(attempt, model)
             self._timeline.after(AGAIN_S, lambda: self._upload(attempt))
 
         self._timeline.after(wait_s, bytes_there)
+
+    def _closed(self, attempt: Attempt) -> None:
+        """Tell that the store took nothing, but not all the time."""
+        if self._timeline.now >= attempt.told_at + CLOSED_S:
+            attempt.told_at = self._timeline.now
+            self._complain(attempt.start, "store-silent", "the store does not answer")
+
+    def _complain(self, order: Start, what: str, why: str) -> None:
+        self._tell([Complained(0, self._wall(), order.trial, order.attempt, what, why)])
 
     def _free_place(self, attempt: Attempt) -> Slot | None:
         places = self._places.get((attempt.start.trial, attempt.start.attempt))

@@ -49,7 +49,8 @@ class Agreement:
         for entry in entries:
             event = entry.event
             self._time_goes_on(event.at, type(event).__name__)
-            if isinstance(event, InstanceNoticed) and event.by is not None:
+            takes = isinstance(event, InstanceNoticed) and event.what != "maintenance"
+            if takes and event.by is not None:
                 self._by[event.instance] = min(event.by, self._by.get(event.instance, math.inf))
         self._the_earliest_notice_counts(state)
         self._leases_keep_the_deadline()

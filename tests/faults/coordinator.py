@@ -67,6 +67,7 @@ from tests.faults.strains import (
     SHORT_JOB,
     SLOW_COMMIT,
     TAIL_LOST,
+    falls_back,
 )
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
@@ -473,6 +474,7 @@ class Coordinator:
             instance_types=("p3.8xlarge",),
             gpus=cluster.gpus_per_instance // cluster.parts,
             market="spot",
+            falls_back=falls_back(scenario.seed),
             image="ami-1",
             hard_end=EPOCH + self.limits.deadline_s + MARGIN_S,
             boot_s=scenario.boot_s,

@@ -62,6 +62,7 @@ class Instance:
     faded: bool = False
     reason: tuple[str, str] = ("", "")
     states: list[tuple[float, str]] = field(default_factory=list)
+    spot: bool = True
 
     @property
     def command(self) -> str:
@@ -147,9 +148,9 @@ class Ec2:
         for known in self.instances.values():
             if known.token == token:
                 return self._again(known)
-        if self._chance.during("no capacity", self._timeline.now) or self._chance.hits(
-            "capacity refused"
-        ):
+        dry = "InstanceMarketOptions" in request
+        dry = dry and self._chance.during("no capacity", self._timeline.now)
+        if dry or self._chance.hits("capacity refused"):
             raise refusal("InsufficientInstanceCapacity", 500)
         if self._chance.hits("quota refused"):
             raise refusal("VcpuLimitExceeded", 400)
@@ -184,6 +185,7 @@ class Ec2:
                 "address", *((2.0, 20.0) if self._chance.hits("address late") else ADDRESS_S)
             ),
         )
+        instance.spot = "InstanceMarketOptions" in request
         instance.go(now, "pending")
         self.instances[instance.id] = instance
         self.said(f"{instance.id} is launched for {instance.command}")
@@ -297,6 +299,7 @@ class Ec2:
             "InstanceType": instance.type,
             "Placement": {"AvailabilityZone": f"us-east-1{instance.subnet[-1]}"},
         }
+        row |= {"InstanceLifecycle": "spot"} if instance.spot else {}
         if over and instance.ended is not None:
             row["StateReason"] = {"Code": instance.reason[0], "Message": instance.reason[1]}
             row["StateTransitionReason"] = (

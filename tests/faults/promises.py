@@ -17,7 +17,7 @@ from seerd.core.gaps import lacks
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import incumbent, sign_of
 from seerd.core.state import State
-from seerd.core.verdicts import Adopted, Declined, Kept
+from seerd.core.verdicts import Adopted, Closing, Declined, Kept
 from seerd.errors import SeerdError
 from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import replay
@@ -62,6 +62,7 @@ class Promises:
         self._lost_at: float | None = None
         self._resumes: list[tuple[float, float]] = []  # from a daemon's start until it has resumed
         self._unseen: set[str] = set()
+        self._stored_s = 0.0
 
     @property
     def budget_gpu_s(self) -> float:
@@ -111,6 +112,7 @@ class Promises:
         for entry in entries:
             self._confirm(entry, state)
         self._progress_counts_once(state)
+        self._an_outage_has_its_time(state, entries)
         for entry in entries:
             self._nonsense_is_not_carried_out(entry)
         if any(isinstance(entry.event, PolicyAnswered) for entry in entries):
@@ -209,6 +211,19 @@ class Promises:
                     f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and "
                     "is not in the store"
                 )
+
+    def _an_outage_has_its_time(self, state: State, entries: list[Entry]) -> None:
+        """A run ends for its store only if that took nothing for a tenth of the deadline, and at
+        least a minute.
+        """
+        for entry in entries:
+            if isinstance(entry.event, TrialCheckpointed):
+                self._stored_s = entry.event.at
+            for closing in entry.decided:
+                least_s = max(60.0, state.facts.problem.limits.deadline_s / 10)
+                given_up = isinstance(closing, Closing) and closing.why == "store"
+                if given_up and entry.event.at < self._stored_s + least_s:
+                    self.broken(f"the store is given up at {entry.event.at:.0f}s")
 
     def _confirm(self, entry: Entry, state: State) -> None:
         """Write down how good each checkpoint is that was confirmed to the daemon, also one that it

@@ -169,6 +169,8 @@ CLOUD: dict[str, tuple[float, float]] = {
     "slow to shut down": (0.1, 1.0),
     "address late": (0.1, 1.0),
     "unknown refusal": (0.02, 0.3),
+    "GPU breaks": (0.1, 1.0),  # where a trial crashes
+    "maintenance due": (0.05, 0.5),
 }
 """What EC2 does and a smaller cloud would not, as `RATES`."""
 

@@ -57,6 +57,8 @@ DAMAGED = 0.2
 """So many runs can have each kind of damage to the coordinator's journal, if it is killed."""
 BEHIND = 0.7
 """So many runs have scripts that train on while a checkpoint is written."""
+FALLING_BACK = 0.2
+"""So many runs ask for on-demand instances where spot has none."""
 SHORT_JOBS = 0.5
 """So many of the jobs that are added have short limits."""
 
@@ -87,6 +89,11 @@ AT_ONCE = (
 def saves_behind(seed: int) -> bool:
     """Return whether scripts train on while a checkpoint is written."""
     return seed not in AT_ONCE and random.Random(f"saves behind {seed}").random() < BEHIND
+
+
+def falls_back(seed: int) -> bool:
+    """Return whether on-demand instances are asked for where spot has none."""
+    return seed not in BEFORE and random.Random(f"falls back {seed}").random() < FALLING_BACK
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:

@@ -125,7 +125,7 @@ def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there
     tmp_path: Path,
 ) -> None:
     """Killed while it is under way; the credentials expire just after the run was resumed."""
-    weather = Weather({}, {"credentials expired": ((5.15, 65.15),)})
+    weather = Weather({}, {"credentials expired": ((4.78, 64.78),)})
     kills = (Kill(step=60, down_s=1.0),)
     world = Play(replace(calm(3), kills=kills, weather=weather), tmp_path, told=False)
     assert not world.run().wrong

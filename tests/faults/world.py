@@ -318,9 +318,9 @@ class Play:
             flip_a_bit(path, self.chance.dice(AGENTS_JOURNAL))
 
     def _take_back(self, host: Host) -> None:
-        self.ec2.end(
-            host.instance, "Server.SpotInstanceTermination", "Spot instance was terminated"
-        )
+        if host.instance.spot:
+            why = "Spot instance was terminated"
+            self.ec2.end(host.instance, "Server.SpotInstanceTermination", why)
 
     def _vanish(self, host: Host) -> None:
         """The machine is dead, and EC2 says that all is well."""
@@ -329,6 +329,8 @@ class Play:
         host.vanished_at = self.now
 
     def _notice(self, host: Host, until: float) -> None:
+        if not host.instance.spot:
+            return
         if host.agent is not None and host.agent.alive:
             host.agent.notice("interruption", until)
         self.timeline.at(until, lambda: self._take_back(host))
@@ -336,6 +338,8 @@ class Play:
     def _notice_twice(self, host: Host, until: float) -> None:
         """Several notices name several times; the earliest is when it is taken away."""
         for later_s in self.chance.dice(NOTICE_CHANGES).choice([(0.0, 40.0), (40.0, 0.0)]):
+            if not host.instance.spot:
+                return
             if host.agent is not None and host.agent.alive:
                 host.agent.notice("interruption", until + later_s)
         self.timeline.at(until, lambda: self._take_back(host))

@@ -79,6 +79,7 @@ QUICK_NAMES = (
     "the journal does not wait for the disk",
     # What is rented.
     "a launch has no ClientToken",
+    "after a cause that may stop every instance all are asked for again",
     # Starts by forks.
     "a library takes the place of a module of the job",
     # Beside the trials.

@@ -14,6 +14,10 @@ MEAN = "tests/test_trial.py::test_checkpoints_have_the_mean_of_the_last_reports_
 FULL_STORE = (
     "tests/test_full_store.py::test_what_a_store_has_no_room_for_is_handed_back_later[read-only]"
 )
+SERVE = "tests/agent/test_agent_s3_serve.py"
+OUTAGE = "tests/core/test_store_outage.py"
+GROWING = f"{OUTAGE}::test_it_is_said_at_once_and_again_in_growing_intervals_and_ends_the_run"
+LEFT = "tests/shell/test_left_behind.py"
 SAVES = "tests/test_saves.py"
 SHARDED = "tests/test_sharded_saves.py"
 DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
@@ -262,6 +266,62 @@ KEEPING = (
         "metrics[self._attempt.metric] = None",
         "pass",
         (f"{SAVES}::test_a_state_that_was_trained_on_after_a_report_does_not_have_its_metric",),
+    ),
+    Mutant(
+        "that nothing can be stored is said once",
+        "the user is warned again and again while nothing can be stored",
+        "outage_warning",
+        "last_s is not None and state.now < last_s + pause_s",
+        "last_s is not None",
+        (GROWING,),
+    ),
+    Mutant(
+        "a run goes on though nothing can be stored",
+        "a run ends in order when its store has taken nothing for a tenth of the deadline",
+        "decide._run_on",
+        "ending is None and unstored",
+        "False",
+        (GROWING,),
+    ),
+    Mutant(
+        "a checkpoint that is stored does not end an outage",
+        "a run ends in order when its store has taken nothing for a tenth of the deadline",
+        "progress.checkpointed",
+        "state.signs.outage = None",
+        "pass",
+        (f"{OUTAGE}::test_one_that_is_stored_ends_it_and_only_what_fails_now_begins_it_anew",),
+    ),
+    Mutant(
+        "a model that only a machine has goes with the machine",
+        "the best model that could not be stored is fetched from its machine",
+        "reconcile._termination",
+        "left_on(state, instance.id)",
+        "()",
+        (f"{OUTAGE}::test_the_better_models_that_only_a_machine_has_are_fetched_before_it_goes",),
+    ),
+    Mutant(
+        "a fetched model is not put into the store",
+        "the best model that could not be stored is put into the store from the coordinator",
+        "LeftBehind.keep",
+        "grant is not None",
+        "False",
+        (f"{LEFT}::test_one_that_is_stored_from_here_is_in_the_store_alone",),
+    ),
+    Mutant(
+        "a fetched model is looked for in the store alone",
+        "a fetched model that cannot be stored is handed back from the run's folder",
+        "LeftBehind.store_of",
+        "DirectoryStore(self.folder) if kept else self.store",
+        "self.store",
+        (f"{LEFT}::test_one_that_cannot_be_stored_either_is_handed_back_from_here",),
+    ),
+    Mutant(
+        "a checkpoint that the store did not take is dropped",
+        "a checkpoint that the store does not take is stored once it takes it",
+        "RemoteStore.put",
+        "error.status in (TOO_SHORT, TOO_LARGE)",
+        "True",
+        (f"{SERVE}::test_a_store_that_takes_nothing_is_told_and_gets_what_waits_once_it_takes_it",),
     ),
     Mutant(
         "a better model that the store had no room for is forgotten",

@@ -10,9 +10,26 @@ FAMILY = "tests/agent/test_agent_family.py"
 HOST = "tests/agent/test_agent_host.py"
 TRANSFER = "tests/agent/test_agent_transfer.py"
 CLOCK = "tests/agent/test_agent_clock.py"
+FAULTS = "tests/agent/test_gpu_faults.py"
 CROWDING = "tests/agent/test_agent_crowding.py"
 
 OBEYING = (
+    Mutant(
+        "the values of secrets are kept in the agent's journal",
+        "secrets are in no file",
+        "agent.journal._shown",
+        "isinstance(order, Start)",
+        "False",
+        (f"{JOURNAL}::test_signed_urls_and_secrets_of_orders_are_not_kept",),
+    ),
+    Mutant(
+        "the logs of trials keep what they printed of their secrets",
+        "secrets are in no file",
+        "secrecy.blot_out",
+        "content.find(secret)",
+        "-1",
+        ("tests/agent/test_secrecy.py",),
+    ),
     Mutant(
         "a line of the agent's journal is believed without its checksum",
         "a damaged journal of an agent is never read as another one",
@@ -367,9 +384,41 @@ OBEYING = (
         "notices of an interruption are not seen",
         "a notice is acted upon",
         "Metadata.look",
-        'notices.append(Notice("interruption", _moment(action.get("time"))))',
+        'notices.append(Notice("interruption", _moment(action.get("time"), SPOT_TIME)))',
         "pass",
         ("tests/agent/test_agent_spot.py::test_what_the_service_says_becomes_notices",),
+    ),
+    Mutant(
+        "maintenance that was canceled counts",
+        "a notice is acted upon",
+        "Metadata.look",
+        'each.get("State") == "active"',
+        "True",
+        ("tests/agent/test_agent_spot.py::test_the_first_active_event_is_a_notice",),
+    ),
+    Mutant(
+        "a GPU that has broken is not reported",
+        "a GPU that has broken is not used any more",
+        "Orders.see_faults",
+        "broken and not self._is_broken",
+        "False",
+        (f"{FAULTS}::test_a_crash_on_a_gpu_that_broke_is_the_machines_and_any_other_the_trials",),
+    ),
+    Mutant(
+        "a GPU that was broken before the run counts as one that breaks",
+        "only what breaks while a run uses it is a fault",
+        "GpuFaults._update",
+        "number > before.get(what, number)",
+        "number",
+        (f"{FAULTS}::test_what_was_broken_before_the_first_look_is_none_of_ours",),
+    ),
+    Mutant(
+        "an XID that programs cause makes a machine unhealthy",
+        "a trial's mistake is the trial's",
+        "GpuFaults._update",
+        "xid in MACHINE_XIDS and device in devices",
+        "device in devices and MACHINE_XIDS.setdefault(xid, str(xid))",
+        (f"{FAULTS}::test_the_xids_of_programs_are_no_faults",),
     ),
     Mutant(
         "a message may lack any of its fields",

@@ -17,6 +17,22 @@ SECOND_LIFE = f"{PROVIDER}::test_a_second_life_takes_up_what_it_knows_leaves_wha
 
 RENTING = (
     Mutant(
+        "on-demand instances are asked for before spot",
+        "spot is asked first",
+        "request.candidates",
+        "(False, True)",
+        "(True, False)",
+        (f"{PLACES}::test_on_demand_is_asked_where_all_spot_places_have_refused",),
+    ),
+    Mutant(
+        "a spot pool that took an instance back is asked at once",
+        "a spot pool that took an instance back rests",
+        "Rests.rests",
+        "0.0 <= wall() - since < REST_S",
+        "False",
+        (f"{PLACES}::test_a_pool_that_took_an_instance_back_rests_for_all_runs_of_a_home",),
+    ),
+    Mutant(
         "a launch has no ClientToken",
         "a launch happens once",
         "run_instances",
@@ -92,7 +108,7 @@ RENTING = (
         "a run never sees that its credentials were renewed",
         "a run goes on when its user logs in again",
         "RenewableCredentials.renew",
-        "not self._refused and stamps == self._seen",
+        "stamps == self._seen",
         "True",
         ("tests/aws/test_aws_credentials.py",),
     ),

@@ -75,14 +75,14 @@ READING = (
         "if isinstance(event, QUIET):\n"
         "    state.agenda.saved.clear()\n"
         "    state.agenda.waited.clear()\n"
-        "    state.agenda.doubt, state.agenda.quiet = False, None\n"
+        "    state.agenda.doubt, state.agenda.quiet, state.agenda.unstored = False, None, False\n"
         "    state.agenda.ask = state.agenda.about = state.agenda.reported = None\n"
         "else:\n"
         "    state.agenda = Agenda()",
         "if isinstance(event, QUIET):\n"
         "    state.agenda.saved.clear()\n"
         "    state.agenda.waited.clear()\n"
-        "    state.agenda.doubt, state.agenda.quiet = False, None\n"
+        "    state.agenda.doubt, state.agenda.quiet, state.agenda.unstored = False, None, False\n"
         "    state.agenda.ask = state.agenda.about = state.agenda.reported = None",
         (f"{FOLD}::test_whoever_has_read_a_run_has_nothing_left_to_look_at",),
     ),

@@ -143,8 +143,9 @@ def little_capacity(facts: MakeFacts) -> World:
 
 
 def refused(facts: MakeFacts) -> World:
-    """The cloud has nothing at all."""
+    """The cloud has nothing at all, for longer than the user wants to wait."""
     made = facts(billing="rented", gpus=4, deadline_s=600.0, budget_gpu_s=4000.0, t_min_s=150.0)
+    made = msgspec.structs.replace(made, cluster=replace(made.cluster, wait_s=60.0))
     return World(made, Behaviour(metric=curve, capacity=lambda at: 0))
 
 

@@ -31,6 +31,30 @@ def test_what_is_returned_comes_back_and_what_is_imported_stays_away() -> None:
     assert KEPT == []
 
 
+def test_this_process_does_something_else_meanwhile() -> None:
+    reading, writing = os.pipe()
+    here: list[int] = []
+
+    def meanwhile() -> None:
+        here.append(os.getpid())
+        os.write(writing, b"go on")
+
+    assert aside(lambda: os.read(reading, 5), meanwhile) == b"go on"
+    assert here == [os.getpid()]
+
+
+def test_what_fails_meanwhile_ends_both() -> None:
+    reading, writing = os.pipe()
+
+    def fails() -> None:
+        raise ValueError("too late")
+
+    with pytest.raises(ValueError, match="too late"):
+        aside(lambda: os.read(reading, 1), fails)
+    os.close(writing)
+    os.close(reading)
+
+
 @pytest.mark.parametrize(
     "error",
     [

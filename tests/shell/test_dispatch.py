@@ -20,6 +20,7 @@ import pytest
 
 from seerd.agent.protocol import (
     VERSION,
+    Complained,
     Grant,
     Hello,
     Prepare,
@@ -71,6 +72,7 @@ from seerd.shell.inbox import (
     JobRequest,
     Reply,
 )
+from seerd.shell.losses import Losses
 from seerd.shell.run_environment import RunEnvironment
 from seerd.stores.directory import DirectoryStore
 from seerd.version import VERSION as SEERD
@@ -341,7 +343,8 @@ def test_an_instance_that_cannot_use_the_store_ends_launches_where_it_is(
     store.kept.clear()
     given_up: list[tuple[str, bool]] = []
 
-    def without_store(instance: str, *, silent: bool) -> tuple[str, bool]:
+    def without_store(instance: str, *, silent: bool, leave: bool = True) -> tuple[str, bool]:
+        assert leave
         given_up.append((instance, silent))
         return "; type this", others
 
@@ -360,6 +363,23 @@ def test_an_instance_that_cannot_use_the_store_ends_launches_where_it_is(
         assert store.kept == [(".proof-i-1", ())], "the byte is not left there"
 
     play(tmp_path, scenario, store=store, rented=True, without_store=without_store)
+
+
+@pytest.mark.parametrize("what", ["store-silent", "store-refused", "store-failed"])
+def test_what_to_do_is_said_when_an_instance_cannot_store_any_more(
+    tmp_path: Path, what: str
+) -> None:
+    def without_store(instance: str, *, silent: bool, leave: bool = True) -> tuple[str, bool]:
+        return (f"; type this in {instance}" if silent else "; ask for this"), leave
+
+    async def scenario(place: Place) -> None:
+        losses = Losses(place.environment, place.core, asyncio.TaskGroup())
+        losses.emit("i-1", Complained(1, EPOCH, "t1", 1, what, "PUT at bucket"), 0.0)
+        (event,) = place.core.events
+        advice = {"store-silent": "; type this in i-1", "store-refused": "; ask for this"}
+        assert (event.what, event.why) == (what, f"PUT at bucket{advice.get(what, '')}")
+
+    play(tmp_path, scenario, without_store=without_store)
 
 
 def test_news_of_a_launch_are_events(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
+import psutil
 import pytest
 
 from seerd.backends.bundle import build_agent
@@ -336,6 +338,54 @@ def test_the_users_configuration_names_machines(
 
     with_remote(bundle, work)
     assert (server.home / ".seerd" / "digits-1" / "agent.sock").exists()
+
+
+RELAY = """
+import os, socket, sys, threading
+there = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def back():
+    while data := there.recv(65536):
+        os.write(1, data)
+threading.Thread(target=back, daemon=True).start()
+while data := os.read(0, 65536):
+    there.sendall(data)
+"""
+
+
+@pytest.mark.parametrize("way", ["ProxyJump", "ProxyCommand", "a command of the machine's"])
+def test_an_instance_is_reached_through_what_is_between(
+    known: KnownHosts, server: Sshd, bundle: Bundle, tmp_path: Path, way: str
+) -> None:
+    """Instances of EC2 have a key of the run; what is in front of them has the user's own."""
+    known.know(server.host_key)
+    (tmp_path / "relay.py").write_text(RELAY)
+    with sshds(1) as (inner,):
+        machine, closed = replace(inner.machine("i-1"), address="localhost"), free_port()
+        command = (sys.executable, str(tmp_path / "relay.py"), str(inner.port))
+        lines = [f"Host front\n  HostName 127.0.0.1\n  Port {server.port}\n", "Host localhost\n"]
+        if way == "ProxyJump":
+            lines += ["  ProxyJump front\n"]
+        else:
+            machine = replace(machine, port=closed)  # nobody is there without the command
+        if way == "ProxyCommand":
+            lines += [f"  ProxyCommand {' '.join(command)}\n"]
+        elif way != "ProxyJump":
+            machine = replace(machine, proxy=command)
+        (tmp_path / ".ssh" / "config").write_text("".join(lines))
+
+        async def work() -> None:
+            remote = Remote(bundle, OPTIONS)
+            await remote.ready(machine, 20.0)
+            await remote.close()
+            await asyncio.to_thread(until, lambda: not relays())
+
+        asyncio.run(work())
+        assert (inner.home / ".seerd" / "digits-1" / "agent.sock").exists()
+
+
+def relays() -> list[psutil.Process]:
+    """Those that are left."""
+    return [child for child in psutil.Process().children() if "relay.py" in str(child.cmdline())]
 
 
 def test_a_partition_is_noticed_by_the_reader(server: Sshd, bundle: Bundle) -> None:

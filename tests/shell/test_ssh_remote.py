@@ -316,6 +316,33 @@ def test_what_a_trial_prints_can_be_read_while_there_is_a_connection(place: Plac
     place.do(work)
 
 
+def test_files_of_an_agent_can_be_read(place: Place, tmp_path: Path) -> None:
+    machine, to = place.server.machine(), tmp_path / "read"
+
+    async def work(remote: Remote) -> None:
+        remote.machine = lambda _: machine
+        with pytest.raises(ProviderError, match="no connection"):
+            await remote.read("", "trials/t1/a.pt", to, 9)
+        await remote.ready(machine, 20.0)
+        folder = place.folder / "trials" / "t1"
+        folder.mkdir(parents=True)
+        for name, data in {
+            "a.pt": bytes(range(256)) * 4096,
+            "b.json": b"{1}",
+            "c.json": b"{2}",
+        }.items():
+            (folder / name).write_bytes(data)
+        await remote.read("", "trials/t1/a.pt", to, 1 << 30)
+        assert to.read_bytes() == (folder / "a.pt").read_bytes()
+        await remote.read("", "trials/t1/*.json", to, 5)
+        assert to.read_bytes() == b"{1}{2"
+        await remote.read("", "trials/none/*.json", to, 5)
+        assert to.read_bytes() == b""
+        await remote.end(machine)
+
+    place.do(work)
+
+
 def test_a_machine_that_never_stops_talking_is_not_listened_to(place: Place) -> None:
     loud = place.server.home / "python3"
     loud.write_text("#!/bin/sh\nexec tr '\\0' x < /dev/zero\n")

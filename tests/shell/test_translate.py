@@ -62,6 +62,7 @@ def test_an_end_without_memory_is_recorded_as_it_was_before_memory_was_seen() ->
     end = Exited(5, 1000.0, "t0001", 1, "finished", 0)
     recorded = encode_event(event_of(end, "i-1", 41.0, 40.0, "accuracy"))  # type: ignore[arg-type]
     assert b"memory" not in recorded
+    assert b"fault" not in recorded
     seen = event_of(replace(end, memory=[3, 8]), "i-1", 41.0, 40.0, "accuracy")
     assert isinstance(seen, TrialExited)
     assert seen.memory == (3, 8)
@@ -77,6 +78,9 @@ def test_what_hung_waited_or_is_unfit_arrives_whole() -> None:
     event = event_of(exited, "i-1", 41.0, 40.0, "accuracy")
     assert isinstance(event, TrialExited)
     assert (event.signal, event.waited_s) == (9, 12.5)
+    broken = event_of(replace(exited, fault="XID 79"), "i-1", 41.0, 40.0, "accuracy")
+    assert isinstance(broken, TrialExited)
+    assert broken.fault == "XID 79"
     stalled = Stalled(5, 1000.0, "t0001", 1, hung=True, units=7, ticks=2, over=True)
     assert event_of(stalled, "i-1", 41.0, 40.0, "accuracy") == TrialStalled(
         **common, trial="t0001", attempt=1, hung=True, units=7, ticks=2, over=True

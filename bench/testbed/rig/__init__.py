@@ -226,6 +226,10 @@ class Rig:
         """Recommend a rebalance in its metadata."""
         self._switch("rebalance", instance=instance)
 
+    def maintain(self, instance: str, seconds: float) -> None:
+        """Schedule its reboot in its metadata, in so many seconds; nothing happens then."""
+        self._switch("maintain", instance=instance, seconds=seconds)
+
     def lose(self, instance: str) -> None:
         """Gone at once, without a packet; EC2 says terminated, Server.SpotInstanceTermination."""
         self._switch("lose", instance=instance)

@@ -45,6 +45,7 @@ class Metadata:
     enabled: bool = True
     spot_notice_at: float | None = None
     rebalance_at: float | None = None
+    maintenance_at: float | None = None
     tokens: dict[str, float] = field(default_factory=dict)
 
     def page(self, path: str) -> str | None:
@@ -63,6 +64,8 @@ class Metadata:
                 if self.rebalance_at is None
                 else json.dumps({"noticeTime": stamp(self.rebalance_at)})
             )
+        if path == "events/maintenance/scheduled":
+            return json.dumps(self._maintenance())
         if path in self.pages:
             return self.pages[path]
         below = path if not path or path.endswith("/") else path + "/"
@@ -70,6 +73,26 @@ class Metadata:
             name[len(below) :].partition("/") for name in self.pages if name.startswith(below)
         )
         return "\n".join(dict.fromkeys(head + slash for head, slash, _ in names)) or None
+
+    def _maintenance(self) -> list[dict[str, str]]:
+        if self.maintenance_at is None:
+            return []
+        begins, ends = (
+            datetime.fromtimestamp(self.maintenance_at + more, UTC).strftime(
+                "%d %b %Y %H:%M:%S GMT"
+            )
+            for more in (0, 600)
+        )
+        return [
+            {
+                "NotBefore": begins,
+                "Code": "system-reboot",
+                "Description": "scheduled reboot",
+                "EventId": "instance-event-0d59937288b749b32",
+                "NotAfter": ends,
+                "State": "active",
+            }
+        ]
 
     def identity(self) -> str:
         """The instance identity document, as far as the pages know it

@@ -144,6 +144,10 @@ async def _rebalance(rig: Control, given: dict[str, Any]) -> None:
     _find(rig, given).metadata.rebalance_at = time.time()
 
 
+async def _maintain(rig: Control, given: dict[str, Any]) -> None:
+    _find(rig, given).metadata.maintenance_at = time.time() + float(given["seconds"])
+
+
 async def _lose(rig: Control, given: dict[str, Any]) -> None:
     await rig.cloud.end(_find(rig, given), BY_SPOT, silently=True)
 
@@ -297,6 +301,7 @@ def _shown(rig: Control, instance: Instance) -> dict[str, Any]:
 SWITCHES: dict[str, Switch] = {
     "spot-notice": _spot_notice,
     "rebalance": _rebalance,
+    "maintain": _maintain,
     "lose": _lose,
     "vanish": _vanish,
     "partition": _partition,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from seerd.aws import identity, prices, quotas, types
+from seerd.aws import identity, prices, quotas, reservations, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.credentials import SSO, Lifetime
 from seerd.aws.errors import AwsError
+from seerd.aws.reservations import Reservation
+from seerd.backends.backend import MARGIN_S
 from seerd.backends.base import Quote
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, place_of, quote_of
@@ -27,6 +30,14 @@ async def quote(keys: Ec2Keys) -> Quote:
     with different numbers of them.
     """
     async with Cloud(keys.region) as cloud:
+        bought = await reservations.reservation(cloud, keys.capacity) if keys.capacity else None
+        if bought is not None:
+            if keys.types and bought.type not in keys.types:
+                raise UsageError(
+                    f"cluster.capacity: {bought.id} has instances of type {bought.type}, and "
+                    f"cluster.instance_type is {', '.join(keys.types)}: leave that out"
+                )
+            keys = replace(keys, instance_type=(bought.type,))
         owner, kinds = await asyncio.gather(
             identity.caller(cloud), types.describe(cloud, keys.types)
         )
@@ -35,14 +46,18 @@ async def quote(keys: Ec2Keys) -> Quote:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
         gpus = one_size(keys, {kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
-        price, region = await price_of(keys, cloud), cloud.region
+        region = cloud.region
+        price = AskedPrice(0.0, "") if bought is not None else await price_of(keys, cloud)
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")
+    if bought is not None:
+        offer = quote_of(keys, gpus, 0.0, f"bought: {bought.id}", threads=threads, owner=owner)
+        return replace(offer, facts=replace(offer.facts, max_instances=bought.total))
     most = price.most_usd
     offer = quote_of(
         keys, gpus, price.usd, source, most_usd_per_h=most, threads=threads, owner=owner
     )
     offer = replace(offer, bid=price.bid)
-    if len(set(price.prices.values())) > 1:
+    if len(set(price.prices.values())) > 1 or keys.falls_back:
         offer = replace(offer, prices=price.prices)
     if not keys.scout:
         return offer
@@ -51,11 +66,27 @@ async def quote(keys: Ec2Keys) -> Quote:
 
 
 async def doubts(keys: Ec2Keys, for_s: float) -> list[str]:
-    """Return what may end a run of `for_s` seconds early. Raises `AwsError` without credentials."""
+    """Return what may end a run of `for_s` seconds early. Raises `AwsError` without credentials,
+    and `UsageError` if what was bought ends earlier.
+    """
     async with Cloud(keys.region) as cloud:
         lifetime = await cloud.lifetime()
+        bought = await reservations.reservation(cloud, keys.capacity) if keys.capacity else None
+    if bought is not None:
+        must_outlast(bought, for_s)
     ends, todo = outlasts(lifetime, for_s, time.time())
     return [f"the credentials from {lifetime.source} {ends}; {todo}"] if todo else []
+
+
+def must_outlast(bought: Reservation, for_s: float) -> None:
+    """Raise `UsageError` if what was bought ends within `for_s` seconds."""
+    if bought.ends is not None and bought.ends < time.time() + for_s:
+        left = format_duration(max(0, math.floor(bought.ends - time.time() - MARGIN_S)))
+        early = ", 30 min before the block's end" if bought.block else ""
+        raise UsageError(
+            f"cluster.capacity: the instances of {bought.id} end in {left}{early}: give a "
+            "--deadline of at most that"
+        )
 
 
 def outlasts(lifetime: Lifetime, for_s: float, now: float) -> tuple[str, str]:
@@ -83,7 +114,8 @@ async def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
     """Ask whether the account may have `peak` instances at a time."""
     async with Cloud(keys.region) as cloud:
         kinds = await types.describe(cloud, keys.types)
-        return await quotas.check_all(cloud, kinds, keys.market, peak)
+        asked = [await quotas.check_all(cloud, kinds, market, peak) for market in keys.market]
+    return next((quota for quota in asked if quota.enough is not False), asked[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +134,7 @@ async def price_of(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     """Return the spec's price, else AWS's, else that of the bundled table. Raises `AwsError` if
     none of them has it.
     """
-    if keys.market == "spot":
+    if keys.is_spot:
         return await _spot_price(keys, cloud)
     if keys.price:
         return AskedPrice(keys.price, THE_SPEC)
@@ -131,17 +163,28 @@ async def _spot_price(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     else the on-demand price, as AWS advises; where nobody knows that, `SPOT_MARGIN` more than now.
     """
     if keys.price:
-        return AskedPrice(keys.price, THE_SPEC, most_usd=keys.price, bid=keys.price)
+        given = AskedPrice(keys.price, THE_SPEC, most_usd=keys.price, bid=keys.price)
+        if not keys.falls_back:
+            return given
+        listed = await price_of(replace(keys, market=("on-demand",), price=None), cloud)
+        return replace(given, prices=listed.prices, most_usd=max(given.usd, listed.usd))
     try:
         known = await asyncio.gather(*(prices.spot(cloud, kind) for kind in keys.types))
     except AwsError as error:
         most = _brought_along(keys, error)
-        return replace(most, prices={}, most_usd=most.usd)
+        kept = most.prices if keys.falls_back else {}
+        return replace(most, prices=kept, most_usd=most.usd)
     dearest = max(known, key=lambda price: price.usd_per_h)
     bid, most_usd = None, dearest.usd_per_h * SPOT_MARGIN
+    listed = AskedPrice(most_usd, "")
     try:
-        most_usd = (await price_of(replace(keys, market="on-demand"), cloud)).usd
+        listed = await price_of(replace(keys, market=("on-demand",)), cloud)
+        most_usd = listed.usd
     except AwsError:
+        if keys.falls_back:
+            raise
         bid = most_usd
     source = f"spot costs {dearest} now; up to ${most_usd:.4g} is bid"
-    return AskedPrice(dearest.usd_per_h, source, most_usd=most_usd, bid=bid)
+    source += ", and paid on demand where spot has none" if keys.falls_back else ""
+    prices_ = listed.prices if keys.falls_back else {}
+    return AskedPrice(dearest.usd_per_h, source, prices_, most_usd=most_usd, bid=bid)

@@ -47,6 +47,11 @@ class Ec2Backend(Backend[Ec2Keys]):
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
         self._check_types()
+        if not self.keys.types:
+            raise UsageError(
+                "cluster.capacity: AWS alone knows the type of what was bought; `seerd doctor` and "
+                "`seerd run` ask it"
+            )
         return quote_of(self.keys, *bundled(self.keys))
 
     def for_simulation(self) -> Self:
@@ -76,6 +81,8 @@ class Ec2Backend(Backend[Ec2Keys]):
         return asyncio.run(asking.doubts(self.keys, deadline_s + MARGIN_S))
 
     def check_quota(self, instances: int, gpus: int) -> None:
+        if self.keys.capacity:  # it has room for its own instances, whatever the quota
+            return
         import asyncio
 
         from seerd.backends.ec2 import asking
@@ -127,19 +134,20 @@ class Ec2Backend(Backend[Ec2Keys]):
     def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
         from seerd.backends.bundle import agent_for
         from seerd.backends.ec2.provider import Ec2Provider
+        from seerd.backends.ec2.rests import Rests
         from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 
         settings = replace(kept, hard_end=until)
-        spot = settings.market == "spot"
-        options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=spot)
+        options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=True)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
-        provider = Ec2Provider(settings, remote)
+        provider = Ec2Provider(settings, remote, rests=Rests(files.path.parent / "rests"))
         own = (settings.region, provider.prolong, provider.progress)
         site = remote.site(provider, provider.machine, *own)
-        return replace(site, place=provider.place, without_store=provider.without_store)
+        site = replace(site, place=provider.place, without_store=provider.without_store)
+        return replace(site, note_taken=provider.note_taken)
 
     def _check_types(self) -> None:
-        if not self.keys.types:
+        if not self.keys.types and not self.keys.capacity:
             raise UsageError(
                 "which instances are to be rented? Add their type to [cluster], or several in "
                 "order of preference, for example\n"

@@ -24,6 +24,7 @@ from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run
 from seerd.backends.ssh.connecting import OnFailure, RemoteMachine, UnreachableError
 from seerd.clock import wall
 from seerd.errors import LaunchError, ProviderError
+from seerd.units import format_duration
 
 LET_IN = (
     "aws ec2 authorize-security-group-ingress --region {region} --group-id {group} --protocol tcp "
@@ -38,7 +39,15 @@ TO_PRIVATE = (
     'from elsewhere set address = "public"; if its security group does not let this machine in, '
     "type, with this machine's own address in that network: {let_in}"
 )
+THROUGH_ENDPOINT = (
+    "; is there an EC2 Instance Connect Endpoint in {vpc}? aws ec2 "
+    "describe-instance-connect-endpoints shows it; if not, type: aws ec2 "
+    "create-instance-connect-endpoint --subnet-id {subnet}. The instances' security group must let "
+    "in that of the endpoint at port 22"
+)
 """What to do about an instance that may never have been reached."""
+TUNNEL = ("aws", "ec2-instance-connect", "open-tunnel", "--instance-id")
+"""docs.aws.amazon.com/AWSEC2/latest/UserGuide/connect-with-ec2-instance-connect-endpoint.html"""
 AGAIN_S = 15.0  # between two reports of why nobody can log in, at least, seconds
 ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
@@ -81,20 +90,25 @@ class LaunchContext:
     report: Callable[[LaunchProgress], None]  # reports how far a launch is
     # returns USD for an hour of an instance; None: not known, or the same for all
     price: Callable[[RegisterEntry], float | None]
+    # when what was bought begins, wall clock, seconds since 1970; 0: now
+    begins: float = 0.0
 
 
 def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
     """Return how to log in to this instance. Raises `ProviderError` while EC2 shows no address."""
-    kind = context.settings.address
-    address = entry.public if kind == "public" else entry.private
+    public = context.settings.address == "public"
+    address = entry.public if public else entry.private
     if not address:
+        kind = "public" if public else "private"
         raise ProviderError(f"EC2 shows no {kind} address of {entry.instance} yet")
+    through = [*TUNNEL, entry.instance, "--region", context.cloud.region]
     return RemoteMachine(
         name=entry.instance,
         address=address,
         user=USER,
         host_keys=(context.keys.host(entry.token).public,),
         key=context.keys.client().path,
+        proxy=tuple(through) if context.settings.address == "instance-connect" else (),
     )
 
 
@@ -148,6 +162,9 @@ class Flight:
 
     async def _launch(self) -> Launched:
         settings = self._context.settings
+        if (left_s := self._context.begins - wall()) > 0:
+            left = format_duration(math.ceil(left_s))
+            raise LaunchError(f"{settings.capacity} begins in {left}", retry=True)
         self.entry = entry = await self._taken_up() or await self._asked()
         self._answered = _now()
         where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)
@@ -265,10 +282,13 @@ class Flight:
             self._report("unreached", why=why)
 
     def _advice_on(self, entry: RegisterEntry) -> str:
-        public = self._context.settings.address == "public"
+        settings = self._context.settings
+        public = settings.address == "public"
+        if settings.address == "instance-connect":
+            return THROUGH_ENDPOINT.format(vpc=entry.vpc, subnet=entry.subnet)
         let_in = LET_IN.format(
             region=self._context.cloud.region,
-            group=next(iter(entry.groups), "GROUP"),
+            group=next(iter(entry.groups or settings.security_groups), "GROUP"),
             source='"$(curl -s https://checkip.amazonaws.com)"' if public else "ADDRESS",
         )
         return (TO_PUBLIC if public else TO_PRIVATE).format(let_in=let_in)

@@ -68,6 +68,7 @@ def quote_of(
         hints_move=keys.on_rebalance == "move",
         most_usd_per_gpu_h=most_usd_per_h / gpus,
         price_lag_s=3 * PRICES_S if most_usd_per_h else 0.0,
+        wait_s=keys.wait,
     )
     most = "at most" if len(keys.types) > 1 else "at"
     note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
@@ -131,4 +132,5 @@ def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:
     names = {field.name for field in fields(Ec2Settings)}
     of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
     of_spec |= {"instance_types": wanted.types, "boot_s": wanted.boot_s}
+    of_spec |= {"market": wanted.market[0], "falls_back": wanted.falls_back}
     return Ec2Settings(**{**of_spec, **own})

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from seerd.aws import images, instances, network
+from seerd.aws import images, instances, network, reservations
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError
+from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.keys import Keys
 from seerd.backends.base import (
@@ -30,8 +30,9 @@ from seerd.backends.base import (
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
 from seerd.backends.ec2.offer import PRICES_S, place_of
-from seerd.backends.ec2.register import RegisterEntry, remains
-from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, offered
+from seerd.backends.ec2.register import TAKEN, RegisterEntry, remains
+from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, never, offered
+from seerd.backends.ec2.rests import Rests
 from seerd.backends.ec2.spot_prices import SpotPrices
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import unlimited, wall
@@ -62,10 +63,15 @@ class Ec2Provider(Provider):
     """The EC2 instances of one run: see `base.Provider`."""
 
     def __init__(
-        self, settings: Ec2Settings, remote: InstanceAccess, cloud: Cloud | None = None
+        self,
+        settings: Ec2Settings,
+        remote: InstanceAccess,
+        cloud: Cloud | None = None,
+        rests: Rests | None = None,
     ) -> None:
         self._settings = settings
         self._remote = remote
+        self._rests = rests
         self._cloud = cloud or Cloud(settings.region)
         own = (settings.run, settings.hard_end, self._cloud, self._busy, settings.mend_s)
         self._fleet = Ec2Fleet(*own)
@@ -82,13 +88,27 @@ class Ec2Provider(Provider):
         is rented. Raises `CloudError`.
         """
         self._remote.lease_s = lease_s
+        bought = None
+        if self._settings.capacity:
+            bought = await reservations.reservation(self._cloud, self._settings.capacity)
+            self._settings = replace(
+                self._settings,
+                instance_types=(bought.type,),
+                block=bought.block,
+                market="on-demand",
+                falls_back=False,
+            )
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
         subnets = await network.subnets(self._cloud, self._settings.subnets)
+        if bought is not None and not (subnets := [s for s in subnets if s.zone == bought.zone]):
+            why = f"nothing was started: {bought.id} is in {bought.zone}, and no subnet of the run"
+            raise AwsError(f"{why} is; give one in `cluster.subnets`", ErrorKind.REFUSED, "Subnet")
         self._fleet.places = places = candidates(self._settings, subnets)
         zones: dict[str, set[str]] = {}
         with contextlib.suppress(AwsError):  # then launches find out where a type is not offered
             zones = await network.offers(self._cloud, self._settings.instance_types)
+        rests = self._rests
         self._keys.client()
         if self._settings.market == "spot":
             self._spot = SpotPrices(self._cloud, self._settings.instance_types)
@@ -100,9 +120,10 @@ class Ec2Provider(Provider):
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(offered(places, zones)),
+            places=LaunchPlaces(offered(places, zones), never if rests is None else rests.rests),
             report=self._progress.put_nowait,
             price=self._price,
+            begins=(bought and bought.begins) or 0.0,
         )
 
     def prolong(self, hard_end: float) -> None:
@@ -166,15 +187,23 @@ class Ec2Provider(Provider):
     async def end_agent(self, instance: str, grace_s: float) -> None:
         await self._remote.end_agent(self.machine(instance), grace_s)
 
-    def without_store(self, instance: str, *, silent: bool) -> tuple[str, bool]:
-        """Launch no more in the subnet of an instance that cannot use the checkpoint store. Return
-        what to do, and whether another subnet is left. `silent`: no answer came.
+    def without_store(self, instance: str, *, silent: bool, leave: bool = True) -> tuple[str, bool]:
+        """Launch no more in the subnet of an instance that cannot use the checkpoint store, if
+        `leave`. Return what to do, and whether another subnet is left then. `silent`: no answer
+        came.
         """
         entry, region = self._live(instance), self._cloud.region
         advice = (NO_WAY if silent else NOT_FROM_THERE).format(
             subnet=entry.subnet, vpc=entry.vpc, region=region
         )
-        return advice, self._opened().places.leave(entry.subnet)
+        return advice, leave and self._opened().places.leave(entry.subnet)
+
+    def note_taken(self, instance: str) -> None:
+        """Let the pool of a spot instance rest that AWS takes back."""
+        if self._rests is not None and instance in self._fleet.register:
+            entry = self._fleet.register[instance]
+            if self._spot is not None and not self._fell_back(entry):
+                self._rests.begin(entry.type, entry.zone)
 
     def place(self, instance: str) -> str:
         """Return where an instance is, as in `Quote.places`."""
@@ -211,6 +240,8 @@ class Ec2Provider(Provider):
 
     async def loss(self) -> Loss:
         loss = await self._fleet.loss()
+        if self._fleet.register[loss.instance].reason in TAKEN:
+            self.note_taken(loss.instance)
         await self._remote.forget(loss.instance)
         return loss
 
@@ -253,16 +284,20 @@ class Ec2Provider(Provider):
         await self._cloud.close()
 
     def _price(self, entry: RegisterEntry) -> float | None:
-        if self._spot is None:
+        if self._spot is None or self._fell_back(entry):
             return self._settings.prices.get(entry.type)
         return self._spot.now(entry.type, entry.zone)
+
+    def _fell_back(self, entry: RegisterEntry) -> bool:
+        return self._settings.falls_back and not entry.spot
 
     async def _keep_pricing(self, spot: SpotPrices) -> None:
         """Report every change of the price of a spot instance."""
         while True:
             for change in await spot.changes():
                 for entry in self._fleet.register.live():
-                    if (entry.type, entry.zone) == (change.type, change.zone):
+                    is_its = (entry.type, entry.zone) == (change.type, change.zone)
+                    if is_its and not self._fell_back(entry):
                         news = LaunchProgress(entry.token, entry.instance, "priced")
                         news = replace(news, usd_per_h=change.usd_per_h, since=change.at)
                         self._progress.put_nowait(news)

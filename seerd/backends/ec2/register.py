@@ -32,10 +32,11 @@ NEVER_RAN = frozenset(
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html).
 """
 
+TAKEN = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+"""Reasons for the end of a spot instance that AWS has taken back."""
 BY_ITSELF = "Client.InstanceInitiatedShutdown"
 REASONS = {
-    "Server.SpotInstanceTermination": "AWS took the spot instance back",
-    "Server.SpotInstanceShutdown": "AWS took the spot instance back",
+    **dict.fromkeys(TAKEN, "AWS took the spot instance back"),
     "Server.ScheduledStop": "AWS stopped it for maintenance",
     "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
     BY_ITSELF: (
@@ -75,6 +76,7 @@ class RegisterEntry:
     public: str = ""  # its public address
     type: str = ""
     zone: str = ""  # its availability zone
+    spot: bool = False  # whether it is a spot instance
     vpc: str = ""  # its network
     subnet: str = ""
     groups: tuple[str, ...] = ()  # ids of its security groups
@@ -83,7 +85,7 @@ class RegisterEntry:
         """Take over the addresses and the place of an answer, if it has them."""
         self.private, self.public = seen.private or self.private, seen.public or self.public
         self.type, self.zone = seen.type or self.type, seen.zone or self.zone
-        self.vpc = seen.vpc or self.vpc
+        self.spot, self.vpc = seen.spot or self.spot, seen.vpc or self.vpc
         self.subnet, self.groups = seen.subnet or self.subnet, seen.groups or self.groups
 
     @property

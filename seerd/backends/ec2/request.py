@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -46,12 +46,18 @@ class Ec2Settings:
     keys: Path  # folder of the run for key pairs
     region: str | None = None  # None: the environment's
     market: Literal["on-demand", "spot"] = "on-demand"
+    capacity: str | None = None  # the reservation that instances are taken from; None: none
+    block: bool = False  # whether it is a Capacity Block
+    falls_back: bool = False  # whether on-demand instances are asked for where spot has none
     subnets: tuple[str, ...] = ()  # in order of preference; none: those of the default network
     security_groups: tuple[str, ...] = ()  # ids; none: the network's default
     key: str | None = None  # name of an EC2 key pair, for people who log in; None: none
-    address: Literal["private", "public"] = "private"  # the address that the daemon logs in to
+    # the address that the daemon logs in to; "instance-connect": the private one, through an EC2
+    # Instance Connect Endpoint
+    address: Literal["private", "public", "instance-connect"] = "private"
     volume_gb: int | None = None  # least size of the root disk; None: the image's
     throughput: int | None = None  # MiB/s of the disks; None: EBS's own
+    iops: int | None = None  # of the disks; None: as many as the throughput needs
     # MiB/s at which the disks are loaded from snapshots; None: as they are read
     load_rate: int | None = None
     python: str = ""  # the interpreter of the trials, whose torch is read at boot; empty: none
@@ -77,14 +83,22 @@ class Candidate:
     type: str
     subnet: str
     zone: str
+    fallback: bool = False  # an on-demand instance is asked for, since spot may have none
 
     def __str__(self) -> str:
-        return f"{self.type} in {self.zone}"
+        return f"{self.type} in {self.zone}" + (", on demand" if self.fallback else "")
 
 
 def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candidate]:
-    """Return the places to ask, in order: the first type in all subnets, then the next type."""
-    return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
+    """Return the places to ask, in order: the first type in all subnets, then the next type; spot
+    before on-demand.
+    """
+    return [
+        Candidate(kind, subnet.subnet, subnet.zone, fallback)
+        for fallback in (False, True)[: 2 if settings.falls_back else 1]
+        for kind in settings.instance_types
+        for subnet in subnets
+    ]
 
 
 def offered(places: Sequence[Candidate], zones: Mapping[str, AbstractSet[str]]) -> list[Candidate]:
@@ -112,7 +126,8 @@ def run_instances(
     if settings.security_groups:
         interface["Groups"] = list(settings.security_groups)
     kinds = ["instance", "volume", "network-interface"]
-    kinds += ["spot-instances-request"] if settings.market == "spot" else []
+    is_spot = settings.market == "spot" and not candidate.fallback
+    kinds += ["spot-instances-request"] if is_spot else []
     pairs = [{"Key": key, "Value": value} for key, value in tags(settings, token).items()]
     request = {
         "ClientToken": client_token(settings.run, token, candidate),
@@ -132,9 +147,14 @@ def run_instances(
         "NetworkInterfaces": [interface],
         "TagSpecifications": [{"ResourceType": kind, "Tags": pairs} for kind in kinds],
     }
+    if settings.capacity:
+        target = {"CapacityReservationId": settings.capacity}
+        request["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+    if settings.block:
+        request["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
     if settings.key:
         request["KeyName"] = settings.key
-    if settings.market == "spot":
+    if is_spot:
         options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
         if settings.max_usd_per_h is not None:
             options["MaxPrice"] = f"{settings.max_usd_per_h:.4f}"
@@ -145,6 +165,7 @@ def run_instances(
 def client_token(run: str, token: str, candidate: Candidate) -> str:
     """Return the ClientToken of this request and no other: at most 64 ASCII characters."""
     parts = f"{run}\0{token}\0{candidate.type}\0{candidate.subnet}"
+    parts += "\0on-demand" if candidate.fallback else ""
     return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"
 
 
@@ -167,8 +188,10 @@ def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
     """
     speed: dict[str, Any] = {}
+    if settings.throughput is not None or settings.iops is not None:
+        speed["Iops"] = max(3000, 4 * (settings.throughput or 0), settings.iops or 0)
     if settings.throughput is not None:
-        speed |= {"Throughput": settings.throughput, "Iops": max(3000, 4 * settings.throughput)}
+        speed["Throughput"] = settings.throughput
     if settings.load_rate is not None:
         speed["VolumeInitializationRate"] = settings.load_rate
     disks = []
@@ -180,13 +203,22 @@ def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     return disks
 
 
+def never(type_: str, zone: str) -> bool:
+    """Have no pool rest."""
+    return False
+
+
 class LaunchPlaces:
     """The places of a run, in order of preference. A refusal answers every launch that had begun by
-    then; later launches ask there last. Moments are seconds of one clock that nobody sets.
+    then; later launches ask there last. Moments are seconds of one clock that nobody sets. `rests`
+    returns whether the spot pool of a type and a zone is left alone while there are others.
     """
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], rests: Callable[[str, str], bool] = never
+    ) -> None:
         self._candidates = tuple(candidates)
+        self._rests = rests
         self._refusals: dict[Candidate, tuple[AwsError, float]] = {}
 
     def next(self, begun: float, now: float) -> Candidate | None:
@@ -199,13 +231,15 @@ class LaunchPlaces:
             for place in self._candidates
             if place not in refusals or refusals[place][1] < begun
         ]
+        resting = [p for p in left if not p.fallback and self._rests(p.type, p.zone)]
+        left = [place for place in left if place not in resting] or resting
         return min(left, key=lambda place: self._refused_at(place, now), default=None)
 
     def refused(self, place: Candidate, error: AwsError, now: float) -> None:
         """Note that EC2 had nothing there; a quota counts for the type's other places too."""
         alike = self._candidates if error.kind is ErrorKind.QUOTA else (place,)
         for other in alike:
-            if other.type == place.type:
+            if (other.type, other.fallback) == (place.type, place.fallback):
                 self._refusals[other] = error, now
 
     def gave(self, place: Candidate) -> None:

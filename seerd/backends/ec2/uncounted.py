@@ -33,7 +33,8 @@ class _DiskCosts:
 def _disk_costs(keys: Ec2Keys, gb: int) -> _DiskCosts:
     mib_s = keys.throughput or FREE_MIB_S
     speed = (mib_s - FREE_MIB_S) * MIB_S_MONTH_USD
-    speed += max(0, 4 * mib_s - FREE_IOPS) * IOPS_MONTH_USD if keys.throughput else 0.0
+    iops = max(4 * mib_s if keys.throughput else 0, keys.iops or 0)
+    speed += max(0, iops - FREE_IOPS) * IOPS_MONTH_USD
     load = gb * LOADED_GB_USD if keys.load_rate else 0.0
     return _DiskCosts((gb * GB_MONTH_USD + speed) / MONTH_H, load)
 
@@ -47,7 +48,7 @@ def uncounted(keys: Ec2Keys, instances: int, instance_h: float) -> Uncounted:
         parts["public addresses"] = instance_h * ADDRESS_H_USD
     more = f"S3 ${1000 * REQUESTS * PUT_USD:.2f} for 1,000 checkpoints and ${STORED_GB_USD} a month"
     more += " for each GB"
-    if keys.address == "private":
+    if keys.address != "public":
         more += f", a NAT gateway if there is one ${NAT_USD} for each hour and GB"
     texts = [f"{what} ${usd:.3f}" for what, usd in parts.items()]
     return Uncounted(sum(parts.values()), f"{', '.join(texts)}; {more}")

@@ -34,6 +34,7 @@ BOOTING = re.compile(
     r"booting up|nologin|not permitted to log in|system is going down", re.IGNORECASE
 )
 SHOWN = 400
+CONFIG = Path("~/.ssh/config")
 
 T = TypeVar("T")
 
@@ -50,6 +51,9 @@ class RemoteMachine:
     host_keys: tuple[str, ...] | None = None
     # private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config honoured
     key: Path | None = None
+    # a command whose input and output lead to its port; empty: straight, or as ~/.ssh/config says
+    # for its address (ProxyJump, ProxyCommand)
+    proxy: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -109,7 +113,8 @@ async def open_connection(
     witness = _Witness()
     connected: socket.socket | None = None
     try:
-        if machine.key is not None:
+        way = _way_to(machine)
+        if machine.key is not None and not way:
             connected = await open_socket(machine)
         async with asyncio.timeout(login_s):
             return await asyncssh.connect(
@@ -119,7 +124,7 @@ async def open_connection(
                 keepalive_interval=keepalive_s,
                 keepalive_count_max=KEEPALIVES,
                 x509_trusted_certs=None,
-                **_identity(machine),
+                **_identity(machine) | way,
             )
     except (OSError, TimeoutError, asyncssh.Error, ValueError) as error:
         if connected is not None:
@@ -141,6 +146,24 @@ async def open_socket(machine: RemoteMachine) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _way_to(machine: RemoteMachine) -> dict[str, Any]:
+    """Return asyncssh's options for a machine with a key of its own that is not reached straight;
+    empty for others. Raises `ValueError` if ~/.ssh/config cannot be read.
+    """
+    if machine.proxy:
+        return {"proxy_command": [*machine.proxy]}
+    file = CONFIG.expanduser()
+    if machine.key is None or not file.is_file():
+        return {}
+    known = {"host": machine.address, "port": machine.port, "username": machine.user}
+    options = asyncssh.SSHClientConnectionOptions(
+        **known, client_keys=None, known_hosts=None, config=[str(file)]
+    )
+    if options.tunnel:  # how to log in to what is between stands in the same file
+        return {"config": [str(file)]}
+    return {"proxy_command": options.proxy_command} if options.proxy_command else {}
 
 
 def _identity(machine: RemoteMachine) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -257,6 +258,19 @@ class Remote:
         except (*INVALID, zlib.error) as error:
             raise ProviderError(f"{machine} did not say what its trials have printed") from error
 
+    async def read(self, instance: str, path: str, to: Path, most: int) -> None:
+        """Copy files of an instance: see `base.Reader`. The path needs no quotes in any shell."""
+        machine = self.machine(instance)
+        link = self._link(machine)
+        command = f"cat ~/.seerd/{self._options.run}/{path} | head -c {most}"
+        try:
+            if link.connection is None:
+                raise OSError("there is no connection to it")
+            quiet = {"stdin": asyncssh.DEVNULL, "stderr": asyncssh.DEVNULL, "encoding": None}
+            await link.connection.run(command, stdout=str(to), check=True, **quiet)
+        except (OSError, asyncssh.Error) as error:
+            raise ProviderError(f"{machine}: {path} cannot be read: {error}") from error
+
     def uploads(self) -> str:
         """Return what is being sent to machines, for people; empty: nothing."""
         sizes = [link.sending for link in self._links.values() if link.sending]
@@ -297,7 +311,8 @@ class Remote:
         """Return the site of these machines. `machine`: returns how to log in to an instance."""
         self.machine = machine
         expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
-        return Site(provider, self.printed, self, expected, region, prolong, progress)
+        site = Site(provider, self.printed, self, expected, region, prolong, progress)
+        return replace(site, read=self.read)
 
     def _link(self, machine: RemoteMachine) -> _Link:
         return self._links.setdefault(machine.name, _Link())

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import asyncssh
 
@@ -24,7 +24,7 @@ from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.instances import COMMAND, ENDING
 from seerd.backends.backend import PYTHON
 from seerd.backends.bundle import build_agent
-from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.keys import Address, Ec2Keys
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import MEND_S
@@ -49,7 +49,7 @@ from seerd.spec.spec import Spec
 class WatchedCloud(Cloud):
     """An account that notes what its answers say of launches, by their tokens."""
 
-    def __init__(self, region: str | None, address: Literal["private", "public"]) -> None:
+    def __init__(self, region: str | None, address: Address) -> None:
         super().__init__(region)
         self.launches: defaultdict[str, WatchedLaunch] = defaultdict(WatchedLaunch)
         self._refused: dict[str, AwsError] = {}  # operations whose last answer was a refusal
@@ -101,7 +101,7 @@ class WatchedCloud(Cloud):
             return  # a second one of the same launch, which there must not be
         launch.instance = seen.instance
         launch.pending = launch.pending or now
-        if seen.private and (self._address == "private" or seen.public):
+        if seen.private and (self._address != "public" or seen.public):
             launch.address = launch.address or now
         if seen.state == "running":
             launch.running = launch.running or now

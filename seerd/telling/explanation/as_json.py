@@ -272,7 +272,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
             {
                 "trial": trial.id,
                 "phase": "loading"
-                if trial.phase is TrialPhase.RUNNING and not trial.training
+                if trial.phase is TrialPhase.RUNNING and trial.training_s is None
                 else str(trial.phase),
                 "attempt": trial.attempt,
                 "gpus": facts.gpus(sum(len(slots.gpus) for slots in trial.held)),

@@ -184,13 +184,15 @@ def lines_of(
 ) -> Iterator[tuple[str, str]]:
     """Yield when things happened, and what they were. `named` gives the metric of each."""
     taken = {(b.event, t) for b in explanations if b.kind in ("lost", "noticed") for t in b.trials}
-    groups: dict[tuple[object, ...], list[Explanation]] = {}
+    groups: dict[tuple[object, ...], tuple[str, list[Explanation]]] = {}
     for one in explanations:
         if _shown(one, taken):
-            refused = one.kind == "refused"
-            when = one.instance.partition(".")[0] if refused else round(one.at_s)
-            groups.setdefault((one.kind, when, predicate(one, named(one))), []).append(one)
-    for (_, _, text), together in groups.items():
+            text = predicate(one, named(one))
+            again = one.kind == "asked" and one.why == "again"  # as often as it was refused
+            alike = one.detail if one.kind == "refused" else text
+            when = None if again or one.kind == "refused" else round(one.at_s)
+            groups.setdefault((one.kind, when, alike), (text, []))[1].append(one)
+    for text, together in groups.values():
         who = names([subject(one) for one in together if subject(one)])
         times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
         yield at(together[0].at_s), f"{who}: {text}" if who else f"{text}{times}"

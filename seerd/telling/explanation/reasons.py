@@ -134,6 +134,7 @@ def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: Stat
     for decision in decided:
         if not isinstance(decision, OF_ATTEMPTS):
             yield from _decided(decision, step)
+    yield from _held_back(step)
 
 
 def wanted(state: State) -> tuple[Group, ...]:
@@ -184,8 +185,12 @@ def _happened(step: Step) -> Explanations:
             instance = state.fleet.instances.get(event.instance)
             if instance is not None and instance.phase in GONE:
                 return
+            deadline_s = state.facts.problem.limits.deadline_s
+            if event.what == "maintenance" and (event.by is None or event.by >= deadline_s):
+                return
             hinted = event.what == "rebalance" and not state.facts.cluster.hints_move
-            leaves = instance is not None and not hinted and event.what != "cold"
+            stays = hinted or event.what in {"cold", "maintenance"}
+            leaves = instance is not None and not stays
             trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leaves else ()
             about = {"notice": event.what, "detail": event.why, "by_s": event.by}
             sure = event.what == "interruption"
@@ -426,6 +431,10 @@ def _instances(step: Step) -> Explanations:
         ids = tuple(one.instance for one in ended if one.why == why)
         left = 0 if why == "end" else needed(state)
         yield step.tell("given-back", why=why, instances=ids, needed=left, had=step.live)
+    yield from _held_back(step)
+
+
+def _held_back(step: Step) -> Explanations:
     for one in step.decided:
         if isinstance(one, verdicts.HeldBack) and one.why is not None:
             trials = (one.trial,) if one.trial else ()

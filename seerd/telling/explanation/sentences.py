@@ -30,6 +30,7 @@ ENDINGS = {
     "failed": "nothing can run any more",
     "alike": "every trial fails in the same way",
     "late": "nothing runs, and it is too late to start anything",
+    "store": "no checkpoint could be stored",
 }
 """How a run ends: its `Status`, or a `CloseCause` that says more."""
 
@@ -186,8 +187,7 @@ SAYS: dict[Kind, str] = {
     "job-added": "job {job}[ of {owner}] shares the run from now on, weight {weight:g}: {metric} "
     "by {policy}",
     "job-weighed": "job {job} has the weight {weight:g} from now on",
-    "retired": "{instance}: not used any more: it was rented for the limits before, and ends "
-    "itself at {by_s:at}",
+    "retired": "{instance}: not used any more: it ends at {by_s:at}, before the run does",
     "stop-wanted": "stopping[{hard:if} at once (once more to leave it as it is)|: trials save and "
     "exit (again to stop at once)]",
     "resumed": "[{reopened:if}the interrupted run is resumed|resumed after {silent_s:at}]; "
@@ -291,6 +291,7 @@ REASONS: dict[str, dict[str, str]] = {
     "noticed": {
         "interruption": "the cloud takes {instance} away[ at {by_s:at}]",
         "rebalance": "the cloud will probably take {instance} away[ at {by_s:at}]",
+        "maintenance": "the cloud will reboot or stop {instance}[ at {by_s:at}] for maintenance",
         "unhealthy": "{instance} is not used any more[: {detail}]",
         "cold": "on {instance} {detail}",
     },
@@ -312,6 +313,7 @@ REASONS: dict[str, dict[str, str]] = {
         "no-instance": ": no instance can be had[: {detail}]",
         "no-trial": ": no trial is left that has reported",
         "alike": f": {ENDINGS['alike']}[: {{detail}}]",
+        "store": ": {detail}",
         "policy": ": again and again the policy gave no plan that can be used",
     },
 }

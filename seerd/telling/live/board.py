@@ -207,7 +207,7 @@ def _row(
         points = (*points, trial.history[-1])
     goal, held = state.facts.goal_of(trial.id), trial.held or ()
     gpus = state.facts.gpus(sum(len(slots.gpus) for slots in held))
-    loads = trial.phase is TrialPhase.RUNNING and not trial.training
+    loads = trial.phase is TrialPhase.RUNNING and trial.training_s is None
     word = "loading" if loads else WORDS[trial.phase]
     values = {names[0]: [point.metric for point in points]}
     if trial.others:  # which most have not, and 400 trials are looked at each second

@@ -110,7 +110,8 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
         subnets=keys.subnets,
         groups=keys.security_groups,
         key=keys.key,
-        spot=keys.market == "spot",
+        spot=keys.is_spot and not keys.capacity,
+        capacity=keys.capacity or "",
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
         disk_key="" if disk_keys.is_of_aws(key) else key,
@@ -138,7 +139,7 @@ async def _in_ec2(notes: AwsNotes, owner: str) -> list[Finding]:
     disks = instances.volumes(notes.aws, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, owner, rented, subnets, groups)
-    if notes.keys.market == "spot":  # an account's first spot request makes the role if it may
+    if notes.keys.is_spot:  # an account's first spot request makes the role if it may
         has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(notes.aws), "warning")
         if has_role:
             notes.ok("spot role", f"the account has {SPOT_ROLE}")

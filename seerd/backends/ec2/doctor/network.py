@@ -5,6 +5,7 @@ far as rules show it; else the rule that is needed is named.
 from __future__ import annotations
 
 import ipaddress
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 
@@ -115,10 +116,24 @@ async def _groups(notes: AwsNotes, places: Sequence[Subnet]) -> list[SecurityGro
     return groups or []
 
 
+def _endpoint(groups: Sequence[SecurityGroup]) -> Finding:
+    """Check what an EC2 Instance Connect Endpoint needs here and of the groups."""
+    let_in = f"{', '.join(group.group for group in groups)}: SSH comes through an endpoint"
+    if shutil.which("aws") is None:
+        todo = "install the AWS CLI, which opens the way to it: `aws` is not on the PATH"
+        return Finding("SSH", "problem", let_in, todo)
+    if not any(rule.takes_tcp(SSH) for group in groups for rule in group.rules):
+        todo = f"{ALLOW} --group-id {groups[0].group} --protocol tcp --port {SSH}"
+        return Finding("SSH", "problem", let_in, f"{todo} --source-group GROUP-OF-THE-ENDPOINT")
+    return Finding("SSH", "ok", f"{let_in} that is in one of their sources")
+
+
 def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
     """Check whether SSH from this machine is let in. `address`: the one that seerd connects to;
     `ours_to`: returns this machine's address on the way to another, empty if there is no way.
     """
+    if address == "instance-connect":
+        return _endpoint(groups)
     ours = ours_to(AWAY)
     rules = [rule for group in groups for rule in group.rules if rule.takes_tcp(SSH)]
     if address == "public":

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
-from seerd.aws import disk_keys, images, quotas, types
+from seerd.aws import disk_keys, images, quotas, reservations, types
 from seerd.aws.errors import NOT_PERMITTED, AwsError, ErrorKind
 from seerd.aws.images import Image
+from seerd.aws.reservations import Reservation
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
@@ -73,16 +75,39 @@ class Rented:
 
 async def look(notes: AwsNotes) -> Rented:
     """Check types, prices, plan, quota and image; return what is known of them."""
+    bought = await _bought(notes)
     kinds = await _types(notes)
-    price = await _price(notes)
+    price = await _price(notes) if bought is None else 0.0
     gpus = kinds[0].gpus if kinds else 0
-    quote = quote_of(notes.keys, gpus, price, "AWS") if gpus and price else None
+    priced = gpus and price is not None
+    quote = quote_of(notes.keys, gpus, price or 0.0, "AWS") if priced else None
     peak, plan = notes.case.peak(quote)
     notes.lines.append(plan)
     peak = peak or Peak(instances=1, largest=1)
-    await _quota(notes, kinds, peak.instances)
+    if bought is None:
+        await _quota(notes, kinds, peak.instances)
+    elif bought.total < peak.instances:
+        found = f"the plan has {peak.instances} instances at a time, {bought.id} has {bought.total}"
+        notes.warn("capacity", found, f"--max-gpus {bought.total * gpus}")
     await _disk_key(notes)
     return Rented(kinds, await _image(notes, kinds), peak)
+
+
+async def _bought(notes: AwsNotes) -> Reservation | None:
+    """Note what is free of a reservation, and take its type; None if there is none."""
+    if not notes.keys.capacity:
+        return None
+    asked = reservations.reservation(notes.aws, notes.keys.capacity)
+    found = await notes.ask("capacity", "ec2:DescribeCapacityReservations", asked)
+    if found is not None:
+        notes.keys = replace(notes.keys, instance_type=(found.type,), market=("on-demand",))
+        says = f"{found.id}: {found.free} of {found.total} {found.type} in {found.zone} are free"
+        for at, what in ((found.begins, "begins"), (found.ends, "its instances end")):
+            moment = "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(" ", "minutes")
+            says += f"; {what} at {moment}" if moment else ""
+        level: Level = "ok" if found.free or found.begins is not None else "warning"
+        notes.note("capacity", level, says)
+    return found
 
 
 async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
@@ -109,7 +134,7 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
 
 async def _price(notes: AwsNotes) -> float | None:
     """Note what an hour of the dearest type costs; return that in USD, None if nobody knows."""
-    is_spot = notes.keys.market == "spot"
+    is_spot = notes.keys.is_spot
     action = "ec2:DescribeSpotPriceHistory" if is_spot else "pricing:GetProducts"
     try:
         price = await price_of(notes.keys, notes.aws)
@@ -125,9 +150,13 @@ async def _price(notes: AwsNotes) -> float | None:
 
 async def _quota(notes: AwsNotes, kinds: Sequence[Ec2Type], peak: int) -> None:
     """Check the quotas. Together they have to be enough: a run takes what it can get of each."""
-    asked = [await quotas.check(notes.aws, kind, notes.keys.market, peak) for kind in kinds]
-    together = quotas.together(list(zip(kinds, asked, strict=True)), notes.keys.market, peak)
-    some = together.enough is not False
+    asked: list[quotas.Quota] = []
+    some = False
+    for market in notes.keys.market:
+        answers = [await quotas.check(notes.aws, kind, market, peak) for kind in kinds]
+        together = quotas.together(list(zip(kinds, answers, strict=True)), market, peak)
+        asked += answers
+        some = some or together.enough is not False
     for quota in {quota.text: quota for quota in asked}.values():
         if quota.error is not None:
             notes.refused("quota", QUOTA, quota.error, "warning")
