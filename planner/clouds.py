@@ -52,11 +52,18 @@ UNPRICED_GPUS: Mapping[str, int] = {
     **{f"g4dn.{size}xlarge": 1 for size in (2, 4, 8, 16)},
     **{f"{family}.{size}xlarge": 1 for family in ("g5", "g6", "g6e") for size in (2, 4, 8, 16)},
     **{f"{family}.24xlarge": 4 for family in ("g5", "g6", "g6e")},
+    **{f"{family}.{size}xlarge": 1 for family in ("g7", "g7e") for size in (2, 4, 8)},
+    **{f"{family}.12xlarge": 2 for family in ("g7", "g7e")},
+    **{f"{family}.24xlarge": 4 for family in ("g7", "g7e")},
+    **{f"{family}.48xlarge": 8 for family in ("g7", "g7e")},
+    "gr6.4xlarge": 1,
+    "gr6.8xlarge": 1,
     "g4dn.metal": 8,
     "p5.4xlarge": 1,
     "p5e.48xlarge": 8,
     "p5en.48xlarge": 8,
     "p6-b200.48xlarge": 8,
+    "p6-b300.48xlarge": 8,
 }
 """GPUs of further types (aws.amazon.com/ec2/instance-types), for which the spec says a price."""
 

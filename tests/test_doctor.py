@@ -234,17 +234,9 @@ def test_a_launch_that_may_not_tag_is_told_from_one_that_may_not_be(ill: OnRig) 
     assert of(ill.see(), "launch").missing == ("ec2:CreateTags",)
 
 
-FORBIDS = (
-    "You are not authorized to perform this operation. User: arn:aws:iam::1:user/me is not "
-    "authorized to perform: {action} on resource: * with an explicit deny in a {policy}"
-)
-
-
 def test_what_another_policy_forbids_is_no_missing_permission(ill: OnRig) -> None:
-    scp = FORBIDS.format(action="ec2:RunInstances", policy="service control policy")
-    bucket = FORBIDS.format(action="s3:PutObject", policy="resource-based policy")
-    ill.rig.fail("ec2:RunInstances", "UnauthorizedOperation", times=None, message=scp)
-    ill.rig.fail("s3:PutObject", "AccessDenied", times=None, message=bucket)
+    ill.rig.deny("ec2:RunInstances", by="service control policy")
+    ill.rig.deny("s3:PutObject", by="resource-based policy")
     findings = ill.see()
     launch, store = of(findings, "launch"), of(findings, "store")
     assert (launch.level, store.level) == ("problem", "problem")
@@ -275,9 +267,12 @@ def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> N
 def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:
     sizes = ill.see(instance_type=["g4dn.xlarge", "p3.8xlarge"])
     assert "the same number of GPUs" in of(sizes, "types").found
-    assert (
-        "m5.large has no GPU" in of(ill.see(instance_type=["m5.large"], price="$1"), "types").found
-    )
+    none = ill.see(instance_type=["m5.large"], price="$1")
+    assert "m5.large has no GPU" in of(none, "types").found
+    part = of(ill.see(instance_type=["g6f.large"], price="$1"), "types")
+    assert (part.level, part.found) == ("ok", "g6f.large (1 L4, 2 vCPUs)")
+    wrong = of(ill.see(instance_type=["g6f.large"], price="$1", gpus=4), "types")
+    assert "cluster.gpus = 4 is not so: g6f.large 1" in wrong.found
 
 
 def test_an_image_of_another_architecture(ill: OnRig) -> None:

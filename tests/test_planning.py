@@ -395,8 +395,23 @@ def test_types_without_a_price_are_planned_with_at_the_person_s() -> None:
     with pytest.raises(UsageError, match=r"no price of p6-b200\.48xlarge .* price = "):
         Ec2Backend(one).unasked_quote(None)
     assert Ec2Backend(replace(one, price=100.0)).unasked_quote(None).usd_per_h == 100.0
-    with pytest.raises(UsageError, match="`seerd run` ask AWS"):
-        Ec2Backend(Ec2Keys(instance_type=("x9.large",), price=1.0)).unasked_quote(None)
+
+
+def test_any_type_is_planned_with_whose_gpus_and_price_are_given() -> None:
+    one = Ec2Keys(instance_type=("g9f.large",), price=1.5)
+    with pytest.raises(UsageError, match=r"the GPUs of g9f\.large.*: gpus = 1 and price = "):
+        Ec2Backend(one).unasked_quote(None)
+    quote = Ec2Backend(replace(one, gpus=2)).unasked_quote(None)
+    assert (quote.facts.gpus_per_instance, quote.usd_per_h) == (2, 1.5)
+    with pytest.raises(
+        UsageError, match=r"cluster\.gpus = 2 is not so: g9f\.large 2, g5\.xlarge 1"
+    ):
+        Ec2Backend(replace(one, gpus=2, instance_type=("g9f.large", "g5.xlarge"))).unasked_quote(
+            None
+        )
+    new = [("cluster.instance_type", "g9f.large"), ("cluster.gpus", "1"), ("cluster.price", "$1.5")]
+    backend = clusters.of(load_spec(ROOT / "examples" / "aws" / "spec.toml", new))
+    assert "g9f.large at $1.5 an hour (the spec says so)" in backend.unasked_quote(None).notes
 
 
 @pytest.mark.parametrize(

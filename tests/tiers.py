@@ -144,6 +144,7 @@ WAITING = (
     "tests/mistakes/",
     "tests/test_other_versions_for_real.py",
     "tests/test_ec2_runs.py",
+    "tests/test_aws_page.py",
     "tests/test_hosts_runs.py",
     "tests/test_cli.py",
     "tests/test_clock_steps.py",

@@ -62,7 +62,7 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
         gpus = row.get("GpuInfo", {}).get("Gpus", [])
         known[row["InstanceType"]] = Ec2Type(
             row["InstanceType"],
-            sum(gpu.get("Count", 0) for gpu in gpus),
+            sum(gpu.get("Count") or 1 for gpu in gpus),  # 0: a part of one (g6f), which is one here
             gpus[0].get("Name", "") if gpus else "",
             row["VCpuInfo"]["DefaultVCpus"],
             tuple(row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))),

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench.testbed.rig.faults import DENIED_BY
 from bench.testbed.rig.network import NoRigError, require_tools
 
 __all__ = ["NoRigError", "Rig", "RigInstance"]
@@ -51,6 +52,7 @@ class RigInstance:
     gpus: int
     pid: int | None
     folder: str
+    public: str = ""
 
     @property
     def ns(self) -> str:
@@ -173,6 +175,11 @@ class Rig:
     @property
     def bucket(self) -> str:
         return str(self._facts["bucket"])
+
+    @property
+    def outside(self) -> str:
+        """The address that this machine has for instances which it reaches at their public ones."""
+        return str(self._facts["outside"])
 
     # What a test looks at.
 
@@ -370,9 +377,11 @@ class Rig:
         """RequestLimitExceeded, SlowDown or ThrottlingException, as the service has it."""
         self.fail(action, "throttle", times, rate)
 
-    def deny(self, action: str) -> None:
-        """UnauthorizedOperation, AccessDenied or AccessDeniedException, until `no_faults`."""
-        self.fail(action, "deny", None)
+    def deny(self, action: str, by: str = "") -> None:
+        """UnauthorizedOperation, AccessDenied or AccessDeniedException, until `no_faults`. `by`:
+        what denies it though the caller's own policies permit it, "service control policy".
+        """
+        self.fail(action, "deny", None, message=DENIED_BY.format(by=by) if by else "")
 
     def lose_reply(self, action: str, times: int | None = 1, rate: float = 1.0) -> None:
         """The call takes effect, and the connection breaks before the answer."""
@@ -382,11 +391,12 @@ class Rig:
         """Every call works again."""
         self._switch("no-faults")
 
-    def reset(self, *, fast: bool | None = None) -> None:
+    def reset(self, *, fast: bool | None = None, bare: bool = False) -> None:
         """A new account: no instances, buckets or faults. The endpoint and the keys stay; image,
-        subnets, group and bucket are others. `fast`: from now on; None: as it was.
+        subnets, group and bucket are others. `fast`: from now on; None: as it was. `bare`: as AWS
+        makes one, without group, bucket, endpoint for S3, and quota for GPUs.
         """
-        self._facts = self._switch("reset", fast=fast)
+        self._facts = self._switch("reset", fast=fast, bare=bare)
 
     def _switch(self, name: str, **given: object) -> Any:
         request = urllib.request.Request(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from bench.testbed.rig.machines import Hardware
@@ -17,7 +19,8 @@ from bench.testbed.rig.machines import Hardware
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 IMAGE_PARAMETER = (
-    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+    "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.12-ubuntu-24.04/latest/"
+    "ami-id"
 )
 P3 = {"p3.2xlarge": (8, 61, 1), "p3.8xlarge": (32, 244, 4), "p3.16xlarge": (64, 488, 8)}
 """vCPUs, GiB and V100s: https://aws.amazon.com/ec2/instance-types/p3/"""
@@ -36,7 +39,7 @@ class Moto:
     global.
     """
 
-    def __init__(self, vpc_cidr: str) -> None:
+    def __init__(self, vpc_cidr: str, public: Callable[[int], str]) -> None:
         os.environ |= {
             "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",  # hundreds at each reset, of which none boots
             "MOTO_S3_CUSTOM_ENDPOINTS": "",
@@ -50,7 +53,7 @@ class Moto:
         filter_dict_attribute_mapping["client-token"] = "client_token"
 
         one_at_a_time()
-        _teach(vpc_cidr)
+        _teach(vpc_cidr, public)
         self._cidr = vpc_cidr
         self.server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         self.server.start()
@@ -105,11 +108,12 @@ def one_at_a_time() -> None:
     DomainDispatcherApplication.__call__ = alone  # type: ignore[method-assign]
 
 
-def _teach(vpc_cidr: str) -> None:
+def _teach(vpc_cidr: str, public: Callable[[int], str]) -> None:
     """What is data in moto, not behaviour: addresses, types, filters, and that an instance is
     pending when it is made.
     """
     from moto.ec2 import utils
+    from moto.ec2.models import elastic_network_interfaces
     from moto.ec2.models.instances import Instance, InstanceState
     from moto.ec2.models.vpcs import VPCBackend
 
@@ -119,6 +123,8 @@ def _teach(vpc_cidr: str) -> None:
             self.create_default_subnet(zone.name)
         return vpc
 
+    numbers = itertools.count(1)
+    elastic_network_interfaces.random_public_ip = lambda: public(next(numbers))
     VPCBackend.create_default_vpc = create_default_vpc  # type: ignore[method-assign]
     utils.filter_dict_attribute_mapping |= {
         "client-token": "client_token",

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.testbed.rig import aws
+from bench.testbed.rig import aws, ways
 from bench.testbed.rig.machines import Ground, Machine, Order, make
 from bench.testbed.rig.metadata import Metadata
 from bench.testbed.rig.timing import Timing
@@ -99,6 +99,7 @@ class Cloud:
             order = Order(
                 name,
                 made.private_ip,
+                made.public_ip,
                 aws.hardware(made.instance_type),
                 user_data,
                 self.timing.boot_s,
@@ -137,6 +138,7 @@ class Cloud:
         """Pending as long as its disk and its cable take, and `pending_s` at least."""
         try:
             instance.machine = machine = await self._made(instance)
+            await self._route(instance)
         except OSError as error:
             self.troubles.append(f"{instance.id} did not boot: {error}")
             await self.end(instance, BY_FAULT)
@@ -182,6 +184,20 @@ class Cloud:
         copy.chmod(0o755)
         self.layers[made.id] = (copy,)
         return str(made.id)
+
+    async def route(self) -> None:
+        """Have every instance reach, and be reached by, what groups and routes say now."""
+        await asyncio.gather(*(self._route(one) for one in self.instances.values()))
+
+    async def _route(self, instance: Instance) -> None:
+        machine = instance.machine
+        if machine is None or machine.clearing is not None or instance.until is not None:
+            return
+        try:
+            await machine.link.route(ways.rules(self.moto.ec2, instance.made, self.ground.bridge))
+        except OSError:
+            if machine.clearing is None:  # else it ended meanwhile
+                raise
 
     async def _made(self, instance: Instance) -> Machine:
         """Whole or not at all: half a machine would keep the address of the next."""
@@ -322,6 +338,7 @@ def _metadata(made: Any, user_data: bytes, market: str, *, open_: bool) -> Metad
         "instance-type": made.instance_type,
         "local-hostname": made.private_dns_name,
         "local-ipv4": made.private_ip,
+        **({"public-ipv4": made.public_ip} if made.public_ip else {}),
         "placement/availability-zone": made.placement.zone,
         "placement/region": aws.REGION,
         "services/domain": "amazonaws.com",

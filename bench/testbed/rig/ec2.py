@@ -22,6 +22,7 @@ from bench.testbed.rig import aws
 from bench.testbed.rig.cloud import BY_USER, GONE, Cloud, Instance
 from bench.testbed.rig.machines import decode_user_data
 from bench.testbed.rig.prices import PRICES, SPOT_SHARE
+from bench.testbed.rig.ways import CHANGING
 from bench.testbed.rig.wire import AwsError, Call, ec2_response
 
 MAX_USER_DATA = 16 * 1024
@@ -64,11 +65,12 @@ class Pool:
 @dataclass(slots=True)
 class Limits:
     """What there is to have. `capacity`: instances that may be live at once, where it is limited;
-    `quota`: vCPUs per (family, market).
+    `quota`: vCPUs per (family, market); `requests`: for more.
     """
 
     capacity: dict[Pool, int] = field(default_factory=dict)
     quota: dict[tuple[str, str], int] = field(default_factory=dict)
+    requests: list[dict[str, object]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class Ec2:
             return _xml(*await forward(None))
         async with self.cloud.lock:
             status, body = await forward(None)
+            if call.action in CHANGING:
+                await self.cloud.route()
         return _xml(status, self._corrected(call, body))
 
     def _corrected(self, call: Call, body: bytes) -> bytes:
@@ -494,6 +498,7 @@ def _without_addresses_of(body: bytes, instances: list[str]) -> bytes:
 def _stripped(item: str) -> str:
     for tag in (
         "privateIpAddress",
+        "ipAddress",
         "ipAddress",
         "subnetId",
         "vpcId",

@@ -17,6 +17,11 @@ DENIED = {"ec2": "UnauthorizedOperation", "s3": "AccessDenied"}
 NOT_ALLOWED = (
     "User: arn:aws:iam::123456789012:user/rig is not authorized to perform: {service}:{action}"
 )
+DENIED_BY = (
+    "You are not authorized to perform this operation. User: "
+    "arn:aws:iam::123456789012:user/rig is not authorized to perform: {{service}}:{{action}} on "
+    "resource: * with an explicit deny in a {by}"
+)
 MESSAGES = {
     "RequestLimitExceeded": "Request limit exceeded.",
     "SlowDown": "Please reduce your request rate.",
@@ -90,7 +95,7 @@ def as_error(fault: Fault, service: str, action: str) -> AwsError:
         code = THROTTLED.get(service, "ThrottlingException")
     elif code == DENY:
         code = DENIED.get(service, "AccessDeniedException")
-    text = fault.message or MESSAGES.get(code, code).format(
+    text = (fault.message or MESSAGES.get(code, code)).format(
         service=service, action=PERMISSIONS.get(action, action)
     )
     return AwsError(code, text, fault.status)

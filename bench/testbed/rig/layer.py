@@ -24,6 +24,7 @@ PROGRAMS = {
     "usr/local/lib/rig/cloud-init": "cloud-init",
     "usr/local/lib/rig/cuda.py": "cuda.py",
     "usr/local/bin/gpu-python": "gpu-python",
+    "opt/pytorch/bin/python": "gpu-python",
     "usr/sbin/shutdown": "shutdown",
     "usr/sbin/poweroff": "poweroff",
     "usr/sbin/halt": "poweroff",

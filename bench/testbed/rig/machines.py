@@ -57,6 +57,7 @@ class Order:
 
     instance: str
     address: str
+    public: str | None
     hardware: Hardware
     user_data: bytes
     boot_s: float = 0.0
@@ -260,7 +261,8 @@ async def make(ground: Ground, order: Order, metadata: Metadata) -> Machine:
     """A machine that is switched off. Raises OSError where the kernel refuses."""
     folder = ground.folder / order.instance
     _lay_out(folder, order)
-    link = await network.connect(ground.bridge, ground.name_of(order.address), order.address)
+    name = ground.name_of(order.address)
+    link = await network.connect(ground.bridge, name, order.address, order.public)
     stop_metadata = await serve(link.metadata, metadata)
     try:
         machine = await _plugged_in(ground, order, link, stop_metadata)

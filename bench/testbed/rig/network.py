@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import ipaddress
 import json
 import os
 import re
 import socket
 import subprocess
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.testbed.rig.relay import Relay, open_relay
@@ -23,7 +24,14 @@ from bench.testbed.rig.relay import Relay, open_relay
 CLONE_NEWNET = 0x40000000
 IP_FREEBIND = 15
 METADATA = "169.254.169.254"
+NOTHING = "02:72:00:00:00:00"
+"""A hardware address that nothing has."""
 SLOTS = 100
+PUBLIC = int(ipaddress.IPv4Address("198.18.0.0"))
+PUBLIC_STEP = 1024
+"""Public addresses are of the network for tests that no router passes on (RFC 2544): so many for
+each rig.
+"""
 PREFIX = "seerdrig"
 ZONE_STEP = 16
 """Subnets are /20, as in the default VPC of an AWS account."""
@@ -55,6 +63,21 @@ class Bridge:
         rig's endpoint.
         """
         return f"10.{self.slot + 100}.0.1"
+
+    @property
+    def nowhere(self) -> str:
+        """The router of what may not pass, which is not there."""
+        return f"10.{self.slot + 100}.255.254"
+
+    @property
+    def internet(self) -> str:
+        """This machine's public address, and its network."""
+        return f"{self.public(0)}/22"
+
+    def public(self, number: int) -> str:
+        """A public address of an instance, from 1 on; in the end the first come again."""
+        at = number and 1 + (number - 1) % (PUBLIC_STEP - 3)
+        return str(ipaddress.IPv4Address(PUBLIC + self.slot * PUBLIC_STEP + 1 + at))
 
     def subnet_cidr(self, index: int) -> str:
         return f"10.{self.slot + 100}.{ZONE_STEP * index}.0/20"
@@ -97,7 +120,7 @@ def _set_up(bridge: Bridge, zones: int) -> None:
         f"addr add 10.{net}.{ZONE_STEP * zone}.1/{16 if zone == 0 else 32} dev {bridge.name}"
         for zone in range(zones)
     ]
-    lines += [f"link set {bridge.name} up"]
+    lines += [f"addr add {bridge.internet} dev {bridge.name}", f"link set {bridge.name} up"]
     subprocess.run(
         ["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, capture_output=True
     )
@@ -141,6 +164,18 @@ class Link:
     bridge: str
     metadata: socket.socket
     relay: Relay | None = None
+    rules: list[str] = field(default_factory=list)
+    first: int = 1000
+
+    async def route(self, rules: list[str]) -> None:
+        """Have these rules of routing, in their order, in the place of those before."""
+        if rules == self.rules:
+            return
+        first = 3000 - self.first
+        lines = [f"rule add pref {first + at} {rule}" for at, rule in enumerate(rules)]
+        lines += [f"rule del pref {self.first + at}" for at in range(len(self.rules))]
+        self.rules, self.first = rules, first
+        await _ip(*lines, inside=self.fd)
 
     async def slow(self, delay_s: float, loss: float) -> None:
         """Frames take so long each way, and this share of them is lost; 0 and 0: a cable again."""
@@ -181,19 +216,19 @@ class Link:
             self.fd = -1
 
 
-async def connect(bridge: Bridge, veth: str, address: str) -> Link:
-    """A namespace with this address on the bridge and 169.254.169.254 within."""
+async def connect(bridge: Bridge, veth: str, address: str, public: str | None) -> Link:
+    """A namespace with these addresses on the bridge and 169.254.169.254 within."""
     fd, metadata = await asyncio.to_thread(_namespace)
     link = Link(fd, veth, bridge.name, metadata)
     try:
-        await _plug(link, bridge, address)
+        await _plug(link, bridge, address, public)
     except OSError:
         await link.remove()
         raise
     return link
 
 
-async def _plug(link: Link, bridge: Bridge, address: str) -> None:
+async def _plug(link: Link, bridge: Bridge, address: str, public: str | None) -> None:
     """The hardware address follows from the other one, so nobody remembers a wrong one when an
     address comes again.
     """
@@ -206,10 +241,13 @@ async def _plug(link: Link, bridge: Bridge, address: str) -> None:
     )
     await _ip(
         f"addr add {address}/16 dev eth0",
+        *([] if public is None else [f"addr add {public}/22 dev eth0"]),
         f"addr add {METADATA}/32 dev lo",
         "link set lo up",
         "link set eth0 up",
         f"route add default via {bridge.address}",
+        f"neigh add {bridge.nowhere} lladdr {NOTHING} dev eth0 nud permanent",
+        f"route add default via {bridge.nowhere} dev eth0 table 99",
         inside=link.fd,
     )
 

@@ -121,8 +121,12 @@ def _product(kind: str, attributes: dict[str, str]) -> dict[str, object]:
     }
 
 
-def answer_quotas(call: Call, limits: dict[tuple[str, str], int]) -> web.Response:
-    """GetServiceQuota and ListServiceQuotas of EC2's vCPUs."""
+def answer_quotas(
+    call: Call, limits: dict[tuple[str, str], int], requests: list[dict[str, object]]
+) -> web.Response:
+    """GetServiceQuota and ListServiceQuotas of EC2's vCPUs, and requests for more, on which nobody
+    decides.
+    """
     asked = json.loads(call.body or b"{}")
     if asked.get("ServiceCode") != "ec2":
         raise AwsError(
@@ -139,6 +143,15 @@ def answer_quotas(call: Call, limits: dict[tuple[str, str], int]) -> web.Respons
         return json_response({"Quota": _quota(code, limits)})
     if call.action == "ListServiceQuotas":
         return json_response({"Quotas": [_quota(code, limits) for code in QUOTAS]})
+    if call.action == "ListRequestedServiceQuotaChangeHistory":
+        return json_response({"RequestedQuotas": requests})
+    if call.action == "RequestServiceQuotaIncrease":
+        quota = _quota(asked["QuotaCode"], limits)
+        taken = ("ServiceCode", "ServiceName", "QuotaCode", "QuotaName", "QuotaArn", "Unit")
+        request = {name: quota[name] for name in taken}
+        request |= {"Id": f"rig-{len(requests)}", "Status": "PENDING", "GlobalQuota": False}
+        requests.append(request | {"DesiredValue": asked["DesiredValue"]})
+        return json_response({"RequestedQuota": requests[-1]})
     raise AwsError("UnknownOperationException", f"The rig does not offer {call.action}")
 
 

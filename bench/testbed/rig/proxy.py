@@ -124,10 +124,14 @@ class Proxy:
         if call.service == "pricing" and call.action == "GetProducts":
             return get_products(call)
         if call.service == "servicequotas":
-            return answer_quotas(call, self.ec2.limits.quota)
+            return answer_quotas(call, self.ec2.limits.quota, self.ec2.limits.requests)
         if call.service == "ssm" and (found := self._image_parameter(call)) is not None:
             return found
-        return await self._pass_on(request, call.body)
+        response = await self._pass_on(request, call.body)
+        if call.action == "CreateAccessKey" and response.status == 200:
+            assert isinstance(response.body, bytes)
+            self.sessions.made_key(response.body.decode())
+        return response
 
     def _image_parameter(self, call: Call) -> web.Response | None:
         if call.action != "GetParameter" or f'"{aws.IMAGE_PARAMETER}"'.encode() not in call.body:

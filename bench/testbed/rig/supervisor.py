@@ -37,7 +37,7 @@ async def _run(folder: Path, *, quickly: bool) -> None:
     try:
         image = folder / "image"
         shown = make_layer(image)
-        moto = aws.Moto(bridge.vpc_cidr)
+        moto = aws.Moto(bridge.vpc_cidr, bridge.public)
         (folder / "machines").mkdir()
         cloud = Cloud(moto, Ground(bridge, folder / "machines", image, shown))
         keys = {"AKIARIG" + secrets.token_hex(6).upper() + "A": secrets.token_urlsafe(30)}
@@ -77,6 +77,7 @@ async def _serve(rig: Control, keys: dict[str, str]) -> None:
         "secret": secret,
         "region": aws.REGION,
         "bridge": rig.bridge.name,
+        "outside": rig.bridge.public(0),
     }
     rig.settle()
     print(json.dumps(rig.facts), flush=True)

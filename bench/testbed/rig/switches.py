@@ -35,9 +35,9 @@ class Control:
     facts: dict[str, Any]
     quickly: bool = False
 
-    def settle(self) -> None:
+    def settle(self, *, bare: bool = False) -> None:
         """An image, a security group, the ways to the internet and to S3, and a bucket, as a
-        person's account has them.
+        person's account has them; `bare`: the image, and the way to the internet.
         """
         ec2 = self.cloud.moto.ec2
         other = ec2.register_image(name="arm-ubuntu-22.04")
@@ -45,15 +45,6 @@ class Control:
         image = ec2.register_image(name="gpu-ubuntu-22.04", description="The rig's image")
         for made in (other, image):
             made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
-        group = ec2.create_security_group(
-            "seerd-rig", "ssh from the coordinator, everything among instances"
-        )
-        ec2.authorize_security_group_ingress(
-            group.id, "tcp", "22", "22", [{"CidrIp": ec2.default_vpc.cidr_block}]
-        )
-        ec2.authorize_security_group_ingress(
-            group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}]
-        )
         vpc = ec2.default_vpc.id
         (main,) = (
             table
@@ -63,20 +54,38 @@ class Control:
         gateway = ec2.create_internet_gateway()
         ec2.attach_internet_gateway(gateway.id, vpc)
         ec2.create_route(main.id, "0.0.0.0/0", gateway_id=gateway.id)
-        ec2.create_vpc_endpoint(
-            vpc, f"com.amazonaws.{aws.REGION}.s3", "Gateway", None, route_table_ids=[main.id]
-        )
-        bucket = f"seerd-rig-{secrets.token_hex(4)}"
-        self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
         self.proxy.image = image.id
         self.facts |= {
             "image": image.id,
-            "security_group": group.id,
-            "bucket": bucket,
             "subnets": self.cloud.moto.subnets(),
             "vpc": ec2.default_vpc.id,
             "image_parameter": aws.IMAGE_PARAMETER,
         }
+        if bare:
+            self.facts |= {"security_group": "", "bucket": ""}
+            self.proxy.ec2.limits.quota |= {
+                (family, market): 0 for family in "PG" for market in ("on-demand", "spot")
+            }
+        else:
+            self._furnish(main.id)
+
+    def _furnish(self, table: str) -> None:
+        """What a person makes before the first run. `table`: the network's main route table."""
+        ec2 = self.cloud.moto.ec2
+        group = ec2.create_security_group(
+            "seerd-rig", "ssh from the coordinator, everything among instances"
+        )
+        ec2.authorize_security_group_ingress(
+            group.id, "tcp", "22", "22", [{"CidrIp": ec2.default_vpc.cidr_block}]
+        )
+        ec2.authorize_security_group_ingress(
+            group.id, "-1", None, None, [], source_groups=[{"GroupId": group.id}]
+        )
+        to_s3 = f"com.amazonaws.{aws.REGION}.s3"
+        ec2.create_vpc_endpoint(ec2.default_vpc.id, to_s3, "Gateway", None, route_table_ids=[table])
+        bucket = f"seerd-rig-{secrets.token_hex(4)}"
+        self.cloud.moto.s3.create_bucket(bucket, aws.REGION)
+        self.facts |= {"security_group": group.id, "bucket": bucket}
 
     def pace(self) -> None:
         """As EC2 is, with its limits and a session of a role that is new for whoever asks; or as
@@ -86,7 +95,7 @@ class Control:
         self.proxy.buckets = None if self.quickly else Buckets()
         self.proxy.sessions.role = "" if self.quickly else "seerd"
 
-    async def reset(self, quickly: bool) -> dict[str, Any]:
+    async def reset(self, quickly: bool, *, bare: bool) -> dict[str, Any]:
         """A fresh account and no instances; the endpoint and the keys stay."""
         self.quickly = quickly
         async with self.cloud.lock:
@@ -103,10 +112,11 @@ class Control:
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
             self.proxy.ec2.disk_key = DISK_KEY
-            self.settle()
+            self.settle(bare=bare)
         return self.facts
 
 
+YES = {True, "1", "true"}
 Switch = Callable[[Control, dict[str, Any]], Awaitable[Any]]
 
 
@@ -262,8 +272,8 @@ async def _facts(rig: Control, given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _reset(rig: Control, given: dict[str, Any]) -> dict[str, Any]:
-    asked = given.get("fast")
-    return await rig.reset(rig.quickly if asked is None else asked in {True, "1", "true"})
+    asked, bare = given.get("fast"), given.get("bare") in YES
+    return await rig.reset(rig.quickly if asked is None else asked in YES, bare=bare)
 
 
 def _shown(rig: Control, instance: Instance) -> dict[str, Any]:
@@ -284,6 +294,7 @@ def _shown(rig: Control, instance: Instance) -> dict[str, Any]:
         "gpus": instance.order.hardware.gpus,
         "pid": machine.pid if machine is not None and up else None,
         "folder": str(rig.cloud.ground.folder / instance.id),
+        "public": instance.order.public or "",
     }
 
 

@@ -153,7 +153,7 @@ def error_response(service: str, error: AwsError) -> web.Response:
             content_type="application/xml",
             headers={"x-amz-request-id": request_id},
         )
-    if service == "sts":
+    if service in {"sts", "iam"}:
         text = (
             '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
             f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"

@@ -41,7 +41,9 @@ OF_EVERY_ANSWER = frozenset({"x-amz-request-id", "x-amz-id-2", "x-amz-bucket-reg
 
 
 def operation_at(service: ServiceModel, request: Request) -> OperationModel:
-    """Several operations have one address: the one that is meant says most of what is there."""
+    """Several operations have one address: the one that is meant says most of what is there, and of
+    two that say as much it is the newer.
+    """
     query = request.query()
     path = request.url.partition("?")[0].strip("/")
     depth = min(2, len(path.split("/", 1))) if path else 0
@@ -54,7 +56,8 @@ def operation_at(service: ServiceModel, request: Request) -> OperationModel:
         raise LookupError(
             f"{service.service_name} has no operation {request.method} {request.url[:200]}"
         )
-    _, name = max(fits, key=lambda fit: fit[0].weight)
+    deprecated = {name: service.operation_model(name).deprecated for _, name in fits}
+    _, name = max(fits, key=lambda fit: (fit[0].weight, not deprecated[fit[1]]))
     return service.operation_model(name)
 
 

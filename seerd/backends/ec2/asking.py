@@ -44,7 +44,7 @@ async def quote(keys: Ec2Keys) -> Quote:
         without = ", ".join(kind.name for kind in kinds if kind.gpus == 0)
         if without:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
-        gpus = one_size({kind.name: kind.gpus for kind in kinds})
+        gpus = one_size(keys, {kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
         region = cloud.region
         price = AskedPrice(0.0, "") if bought is not None else await price_of(keys, cloud)

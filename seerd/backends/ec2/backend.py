@@ -36,7 +36,7 @@ class Ec2Backend(Backend[Ec2Keys]):
                 'which image do the instances boot? Add to [cluster] image = "ami-...", '
                 "or a public one with driver and torch, for example\n"
                 '  image = "ssm:/aws/service/deeplearning/ami/x86_64/'
-                'oss-nvidia-driver-gpu-pytorch-2.9-ubuntu-24.04/latest/ami-id"\n'
+                'oss-nvidia-driver-gpu-pytorch-2.12-ubuntu-24.04/latest/ami-id"\n'
                 "`seerd image build` makes one of your own that boots faster."
             )
         self._check_types()

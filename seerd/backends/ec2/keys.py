@@ -34,6 +34,8 @@ class Ec2Keys(BackendKeys):
     instance_type: tuple[str, ...] = setting(
         lambda value: v.list_of(v.text)(value if isinstance(value, list) else [value]), default=()
     )
+    # GPUs of an instance; None: what AWS or a table says
+    gpus: int | None = setting(v.whole(1), default=None)
     # spot instances, and on-demand ones where spot has none, or only one of both
     market: tuple[Market, ...] = setting(markets, default=("on-demand",))
     # a reservation that was bought, which has type and zone; None: none

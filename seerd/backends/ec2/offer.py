@@ -87,13 +87,14 @@ def place_of(owner: str, region: str, subnet: str) -> str:
 def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
     """Return GPUs, USD an hour of the dearest type, and the source, without asking AWS."""
     known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
-    for name in keys.types:
-        if name not in known:
-            raise UsageError(
-                f"cluster.instance_type = {name!r} is not known here; known are "
-                f"{', '.join(sorted(known))}. `seerd doctor` and `seerd run` ask AWS about others"
-            )
-    gpus = one_size({name: known[name] for name in keys.types})
+    unknown = [name for name in keys.types if name not in known]
+    if unknown and keys.gpus is None:
+        raise UsageError(
+            f"seerd does not know the GPUs of {', '.join(unknown)}. Say how many an instance has "
+            'and what an hour costs: gpus = 1 and price = "$4" in [cluster]; `seerd doctor` and '
+            "`seerd run` ask AWS"
+        )
+    gpus = one_size(keys, {name: known.get(name, keys.gpus or 0) for name in keys.types})
     if keys.price:
         return gpus, keys.price, THE_SPEC
     unpriced = [name for name in keys.types if name not in INSTANCE_TYPES]
@@ -106,10 +107,14 @@ def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
     return gpus, max(INSTANCE_TYPES[name].usd_per_h for name in keys.types), source
 
 
-def one_size(gpus: Mapping[str, int]) -> int:
-    """Return how many GPUs all types have. Raises `UsageError` if they differ."""
+def one_size(keys: Ec2Keys, gpus: Mapping[str, int]) -> int:
+    """Return how many GPUs all types have. Raises `UsageError` if they differ, or `cluster.gpus`
+    says otherwise.
+    """
+    sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
+    if keys.gpus is not None and {*gpus.values()} != {keys.gpus}:
+        raise UsageError(f"cluster.gpus = {keys.gpus} is not so: {sizes}")
     if len(set(gpus.values())) > 1:
-        sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
         raise UsageError(
             "the types in cluster.instance_type must have the same number of GPUs, and have: "
             f"{sizes}"

@@ -55,6 +55,7 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.giving_back import to_its_end
 from seerd.errors import InterruptedRentalError, ProviderError, SeerdError
+from seerd.runs.clusters import rented
 from seerd.telling.summary import nothing_left
 from seerd.units import format_duration
 
@@ -160,7 +161,7 @@ class _Checks:
 
     async def printed_policy(self) -> list[CheckOutcome]:
         plan = self.plan
-        document = policy(await needs_of(plan.spec, plan.cluster))
+        document = policy(await needs_of(plan.spec, rented(plan.spec).keys))
         changes = [word for one in plan.asked.set_ or [] for word in ("--set", one)]
         home = ["--home", str(plan.home.path)]
         words = ["doctor", str(plan.asked.path), *changes, *home, "--json"]

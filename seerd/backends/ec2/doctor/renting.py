@@ -120,7 +120,7 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
         return ()
     listed = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
     try:
-        one_size({kind.name: kind.gpus for kind in found})
+        one_size(notes.keys, {kind.name: kind.gpus for kind in found})
     except UsageError as error:
         notes.problem("types", str(error))
         return tuple(found)
