@@ -284,7 +284,14 @@ def with_ends_that_differ() -> Told:
 @cache
 def refused() -> Told:
     """There is no capacity, and only what is asked for at once leaves time for a first round."""
-    facts = small_facts(billing="rented", gpus=4, deadline_s=600.0, t_min_s=150.0)
+    facts = small_facts(
+        billing="rented",
+        gpus=4,
+        deadline_s=600.0,
+        t_min_s=150.0,
+        budget_gpu_s=90_000.0,
+        max_gpus=8,
+    )
     facts = msgspec.structs.replace(facts, cluster=replace(facts.cluster, boot_s=440.0))
     world = World(facts, Behaviour(metric=lambda c, e: c["lr"], capacity=lambda at: 0))
     world.run()
