@@ -144,8 +144,9 @@ def test_an_instance_is_left_before_its_maintenance_unless_that_comes_after_the_
     coordinator: Coordinator,
 ) -> None:
     rig = coordinator.rig
-    one = Job("70s", "24gpu-min", policy=ONE_TRIAL.format(gpus=4), limits="max_gpus = 4")
-    write(coordinator, one)
+    policy = ONE_TRIAL.format(gpus=4)
+    job = Job("75s", "24gpu-min", policy=policy, limits="max_gpus = 4")
+    write(coordinator, replace(job, env='SEERD_TEST_EPOCHS = "40"'))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("report 1:")
     (left,) = (one.id for one in rig.instances())
@@ -153,7 +154,7 @@ def test_an_instance_is_left_before_its_maintenance_unless_that_comes_after_the_
     coordinator.says("goes on after report")
     (other,) = (one.id for one in coordinator.live() if one.id != left)
     rig.maintain(other, 86_400.0)
-    coordinator.ends(run, 0, 120)
+    coordinator.ends(run, 0, 180)
     lines = coordinator.lines()
     assert f"the cloud will reboot or stop {left} at " in lines
     assert f"{left} has been given back" in lines
