@@ -56,8 +56,8 @@ def test_the_page_has_jobs_with_best_and_bill_and_each_ones_curves(folder: RunFo
     )
     words = " ".join(words.split())
     for said in (
-        "a vision 2 asha 7 2.12 0.13 24% accuracy 0.9 a.t0001 over: its target was reached",
-        "(shared) 0.25 0.01 3%",
+        "a vision 2 asha 7 2.12 0.13 25% accuracy 0.9 a.t0001 over: its target was reached",
+        "(shared) 0.18 0.01 2%",
         "b.t0001 won: loss 0.8",
         "policy 3 jobs, fair",
         "Learning curves of b",

@@ -188,7 +188,7 @@ def test_a_run_has_a_model_if_any_of_its_jobs_has() -> None:
 
 def test_the_ledger_has_what_is_no_jobs_too() -> None:
     told = run_json.ledger(group_world("rented").state, 0.0)
-    assert round(told["shared"]["gpu_min"], 2) == 0.25
+    assert round(told["shared"]["gpu_min"], 2) == 0.18
     owned = {row["owner"]: (row["jobs"], round(row["gpu_min"], 2)) for row in told["owners"]}
     assert owned == {"vision": (["a", "c"], 5.17), "speech": (["b"], 3.25)}
     assert run_json.ledger(group_world().state, 0.0)["shared"]["gpu_min"] == 0.0
