@@ -51,7 +51,7 @@ class Named:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-@pytest.mark.parametrize("size", [0, 1, 40])
+@pytest.mark.parametrize("size", [0, 1, 80])
 def test_whole_runs_wait_beside_tests_that_compute_and_none_is_left_out(
     workers: int, size: int
 ) -> None:
@@ -59,7 +59,7 @@ def test_whole_runs_wait_beside_tests_that_compute_and_none_is_left_out(
     items += [Named(f"{file}::test_{i}") for file in reversed(WAITING) for i in range(2)]
     ordered = beside(items, workers)  # type: ignore[type-var]
     assert sorted(ordered, key=repr) == sorted(items, key=repr)
-    if workers == 4 and size == 40:
+    if workers == 4 and size == 80:
         part = len(items) // workers
         begin = [ordered[worker * part].nodeid for worker in range(workers)]
         assert [place.startswith(WAITING) for place in begin] == [True, False, True, False]
