@@ -9,7 +9,7 @@ from pathlib import Path
 from seerd.agent.manifest import CheckpointError, Comparison, Manifest
 from seerd.agent.transfer import Directory, good
 from seerd.core.events import Checkpoint
-from seerd.core.metrics import as_it_counts, chosen, sign_of, violated_by
+from seerd.core.metrics import as_it_counts, chosen, saves_no_model, sign_of, violated_by
 from seerd.core.state import State
 from seerd.errors import StoreError
 from seerd.planner.trial_ids import job_of
@@ -23,7 +23,9 @@ def unstored(folder: RunFolder, state: State) -> Better:
     better: Better = {}
     for path in folder.instances.glob("*/trials/*/checkpoints/[!.]*.json"):
         trial = state.trials.get(path.parent.parent.name)
-        if trial is None or any(path.stem == stored.name for stored in trial.checkpoints):
+        if trial is None or saves_no_model(state, job_of(trial.id)):
+            continue
+        if any(path.stem == stored.name for stored in trial.checkpoints):
             continue
         from seerd.shell.left_behind import saved_of  # many modules, and few runs get here
 
