@@ -21,7 +21,7 @@ from seerd.agent.hangs import Stall, Standstill
 from seerd.agent.health import GpusAfter
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
-from seerd.agent.secrecy import blot_out
+from seerd.agent.secrecy import mask_files
 from seerd.agent.threads import in_thread, in_thread_or_here, spawned
 from seerd.agent.timings import Timings
 from seerd.agent.trial_output import QUIET_S, TrialOutput
@@ -140,7 +140,7 @@ class LocalAttempt:
         free_at, gpus = await self._until_gone(self._process)
         with contextlib.suppress(OSError):  # then it cannot be read, either
             secrets = self.start.secrets.values()
-            await in_thread_or_here(blot_out, self._places.logs, secrets)
+            await in_thread_or_here(mask_files, self._places.logs, secrets)
         why = f"after {self.key} had ended its GPUs could not be used again: {gpus.held}"
         unfit = [Noticed(0, free_at, "unhealthy", None, why)] if gpus.held else []
         self._report([*unfit, self._exited(free_at, self._process.returncode, gpus.fault)])

@@ -5,9 +5,9 @@
 The daemon connects and sends `Hello` with the number of the last fact that it has committed. The
 agent answers `Welcome`, then sends every later fact in order, again on every new connection until
 it is acknowledged (`Ack`). Orders carry the id of the daemon's command; the agent ignores an id
-that it has seen. A newer connection replaces an older one. `Prepare`, `Grant`, `Parts` and
-`Downloads` carry presigned URLs, so they are never written to a disk; a daemon repeats them on each
-connection.
+that it has seen. A newer connection replaces an older one. The presigned URLs of `Prepare`,
+`Grant`, `Parts` and `Downloads` and the secrets of `Start` are never written to a disk; a daemon
+repeats them on each connection.
 """
 
 from __future__ import annotations

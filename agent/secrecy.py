@@ -19,17 +19,30 @@ def no_core_dumps() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (1, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def blot_out(folder: Path, values: Iterable[str]) -> None:
-    """Overwrite these values with as many `*` in all files of a folder in which nobody writes any
-    more. Raises `OSError`.
+def masked(content: bytes, secrets: Iterable[str]) -> bytes:
+    """Return bytes with as many `*` in the place of each secret."""
+    for secret in _as_bytes(secrets):
+        content = content.replace(secret, b"*" * len(secret))
+    return content
+
+
+def mask_files(folder: Path, secrets: Iterable[str]) -> None:
+    """Overwrite secrets with `*` in all files of a folder in which nobody writes any more. Raises
+    `OSError`.
     """
-    secrets = sorted(filter(lambda one: len(one) >= LEAST, map(str.encode, values)), key=len)
-    for path in folder.rglob("*") if secrets else ():
+    values = _as_bytes(secrets)
+    for path in folder.rglob("*") if values else ():
         if path.is_symlink() or not path.is_file() or not path.stat().st_size:
             continue
         with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-            for secret in reversed(secrets):  # one may be part of another
-                at = content.find(secret)
+            for value in values:
+                at = content.find(value)
                 while at >= 0:
-                    content[at : at + len(secret)] = b"*" * len(secret)
-                    at = content.find(secret, at + len(secret))
+                    content[at : at + len(value)] = b"*" * len(value)
+                    at = content.find(value, at + len(value))
+
+
+def _as_bytes(secrets: Iterable[str]) -> list[bytes]:
+    """Return those that are long enough, the longest first, since one may be part of another."""
+    values = [value for value in map(str.encode, secrets) if len(value) >= LEAST]
+    return sorted(values, key=len, reverse=True)

@@ -190,6 +190,8 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
     resources = RunResources(setup, store, folder, site, jobs)
     if sources is not None:
         sources.of_jobs(lambda: [job.id for job in jobs])
+    named = {name for job in (setup.job, *jobs) for name in job.secrets}
+    logs = folder.instances, [os.environ[name] for name in named if name in os.environ]
     return RunEnvironment(
         provider=site.provider,
         store=store,
@@ -203,7 +205,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         expected=site.expected,
         sources=sources,
         data=None if sources is None else resources.downloads,
-        collector=None if site.printed is None else Collector(site.printed, folder.instances),
+        collector=None if site.printed is None else Collector(site.printed, *logs),
         uploads=None if sources is None else sources.uploads,
         inbox=Inbox(folder.requests),
         until=resources.until,

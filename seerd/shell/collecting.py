@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from seerd.agent.secrecy import masked
 from seerd.backends.base import Printed, Printer
 
 LOOK_S = 30.0
@@ -27,11 +28,14 @@ NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{P
 
 
 class Collector:
-    """Collects logs into `folder`: a subfolder per machine, laid out as if trials had run here."""
+    """Collects logs into `folder`: a subfolder per machine, laid out as if trials had run here.
+    `secrets`: values that are not kept.
+    """
 
-    def __init__(self, source: Printer, folder: Path) -> None:
+    def __init__(self, source: Printer, folder: Path, secrets: Iterable[str] = ()) -> None:
         self._source = source
         self._folder = folder
+        self._secrets = list(secrets)
         self._after: dict[str, float] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._next: dict[str, asyncio.Task[None]] = {}
@@ -86,7 +90,7 @@ class Collector:
             if NAME.fullmatch(name):
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 part = path.parent / PART_FILE
-                part.write_bytes(content)
+                part.write_bytes(masked(content, self._secrets))
                 part.replace(path)
         kept = sorted(
             (path for path in top.rglob("*") if path.is_file()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seerd.agent.secrecy import blot_out
+from seerd.agent.secrecy import mask_files
 
 
 def test_secrets_are_overwritten_in_all_files_and_nothing_else_is(tmp_path: Path) -> None:
@@ -13,6 +13,6 @@ def test_secrets_are_overwritten_in_all_files_and_nothing_else_is(tmp_path: Path
     empty.touch()
     log.write_text("key=secret-1 secret-1secret-12, no secret\n")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    blot_out(tmp_path, ["secret-1", "secret-12", "no"])
+    mask_files(tmp_path, ["secret-1", "secret-12", "no"])
     assert log.read_text() == "key=******** *****************, no secret\n"
     assert empty.read_bytes() == b""

@@ -25,8 +25,8 @@ OBEYING = (
     Mutant(
         "the logs of trials keep what they printed of their secrets",
         "secrets are in no file",
-        "secrecy.blot_out",
-        "content.find(secret)",
+        "secrecy.mask_files",
+        "content.find(value)",
         "-1",
         ("tests/agent/test_secrecy.py",),
     ),

@@ -60,6 +60,17 @@ def test_each_look_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert kept(tmp_path) == {f"i-1/{LOG}": b"2 times"}
 
 
+def test_secrets_are_not_kept(tmp_path: Path) -> None:
+    async def source(instance: str, after: float) -> Printed:
+        return Printed(instance, {LOG: b"the token is hidden-value, not hid"}, 10.0)
+
+    async def scenario() -> None:
+        await Collector(source, tmp_path, ["hidden-value", "hid"]).look("i-1")
+
+    asyncio.run(scenario())
+    assert kept(tmp_path) == {f"i-1/{LOG}": b"the token is ************, not hid"}
+
+
 def test_who_asks_while_a_look_is_under_way_gets_another_one(tmp_path: Path) -> None:
     gate = asyncio.Event()
     asked = 0
