@@ -89,6 +89,12 @@ class PresignedUrls:
             if self._sources.get(slot.name) == slot:
                 del self._sources[slot.name]
 
+    def ask_anew(self, slot: Slot) -> None:
+        """Ask for other URLs, since the store refuses this one. Without a daemon nothing is asked:
+        one that connects grants some anyway.
+        """
+        self._say(Ask(self.trial, self.attempt, slot.name, 0))
+
     def source(self, name: str, until: float) -> Optional[Slot]:
         """Return where this checkpoint can be got; wait until `until` (monotonic clock)."""
         with self._changed:

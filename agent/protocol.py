@@ -300,7 +300,9 @@ class Alive(_Message):
 
 @dataclass(frozen=True)
 class Ask(_Message):
-    """Ask where to put a checkpoint in parts. No fact: it is asked again on a new connection."""
+    """Ask where to put a checkpoint in parts. No fact: it is asked again on a new connection. Of no
+    bytes: ask for other URLs, since the store refuses those that were granted.
+    """
 
     trial: str
     attempt: int

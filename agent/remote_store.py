@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import re
 import time
@@ -60,6 +61,7 @@ class RemoteStore:
         self._urls = urls
         self._wires = wires or Wires()
         self._again_at = 0.0
+        self._refused_at = -math.inf  # when URLs were refused last
 
     def ready(self) -> bool:
         """Return whether there is a place for the next checkpoint, and it has not just failed."""
@@ -97,6 +99,11 @@ class RemoteStore:
         except WebError as error:
             if error.expired and not self._wires.is_cut:
                 self._urls.is_refused(slot)
+                self._urls.ask_anew(slot)
+                now = time.monotonic()
+                if now < self._refused_at + AGAIN_S:  # what signs the new ones has ended too
+                    self._again_at = now + AGAIN_S
+                self._refused_at = now
                 raise NotNowError(str(error)) from None
             why = f"checkpoint {name} cannot be put into the store: {error}"
             if error.status in (TOO_SHORT, TOO_LARGE):

@@ -157,3 +157,18 @@ def test_credentials_that_end_in_mid_run_are_read_anew_from_their_file(
         coordinator.ends(run, 0, PATIENCE_S)
         assert "0 instances, 0 volumes left" in coordinator.lines()
         assert coordinator.json("best", "last")["checkpoint"]
+
+
+def test_credentials_that_end_while_trials_train_cost_no_model(rig: Rig, tmp_path: Path) -> None:
+    """URLs that they have signed end with them: agents get others once there are new ones."""
+    with LoggedIn(rig, tmp_path) as coordinator:
+        first = coordinator.log_in()
+        write(coordinator, Job("70s", "12gpu-min", limits="max_gpus = 4"))
+        run = coordinator.start("run", str(coordinator.spec), "--plain")
+        coordinator.trained(reports=4)
+        rig.end_session(first)
+        coordinator.trained(reports=40)
+        coordinator.log_in()
+        coordinator.ends(run, 0, PATIENCE_S)
+        shown = coordinator.json("show", "last")
+        assert shown["best"]["metric"] == shown["best_report"]["metric"]

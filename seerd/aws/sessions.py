@@ -45,7 +45,8 @@ def session(region: str | None = None) -> Any:
 
 def credentials_of(made: Any) -> RenewableCredentials:
     """Return what signs the requests of a session; it may not have been read yet."""
-    credentials: RenewableCredentials = made._session.get_component("credential_provider")  # noqa: SLF001
+    core: AioSession = made._session  # noqa: SLF001 - its own way to them reads them at once
+    credentials: RenewableCredentials = core.get_component("credential_provider")
     return credentials
 
 

@@ -211,8 +211,10 @@ class InstanceOrders:
         return [] if grant is None else [grant]
 
     async def parts(self, ask: Ask) -> list[Order]:
-        """Answer an agent that asks to upload a checkpoint in parts."""
+        """Answer an agent that asks to upload a checkpoint in parts, or for other URLs."""
         number = slot_number(ask.name)
+        if ask.size == 0:
+            return await self.renewal(Running(ask.trial, ask.attempt, number - 1))
         if ask.name == slot_name(ask.attempt, number) and self.is_ours(ask.trial, ask.attempt):
             return [await self.environment.store.parts(ask)]
         return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]

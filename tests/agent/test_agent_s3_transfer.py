@@ -60,7 +60,7 @@ class Agent:
 
     def ask(self, question: Ask) -> bool:
         self.asked.append(question)
-        if self.there:
+        if self.there and question.size:
             threading.Thread(
                 target=lambda: self.urls.take(daemon(lambda store: store.parts(question)))
             ).start()
@@ -205,6 +205,7 @@ def test_a_url_that_has_expired_waits_for_a_fresh_grant(s3, tmp_path):
     with pytest.raises(NotNowError):
         agent.store.put(tmp_path, NAME)
     assert not agent.store.ready()
+    assert [(ask.name, ask.size) for ask in agent.asked] == [("0001-000001", 0)]
     s3.ahead_s = 0
     agent.urls.take(grant())
     assert agent.store.ready()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SERVE = "tests/agent/test_agent_serve.py"
+S3 = "tests/agent/test_agent_s3_transfer.py"
 JOURNAL = "tests/agent/test_agent_journal.py"
 FAMILY = "tests/agent/test_agent_family.py"
 HOST = "tests/agent/test_agent_host.py"
@@ -14,6 +15,14 @@ FAULTS = "tests/agent/test_gpu_faults.py"
 CROWDING = "tests/agent/test_agent_crowding.py"
 
 OBEYING = (
+    Mutant(
+        "an agent whose URLs are refused asks for no others",
+        "credentials that end and are renewed cost no model",
+        "PresignedUrls.ask_anew",
+        "self._say(Ask(self.trial, self.attempt, slot.name, 0))",
+        "None",
+        (f"{S3}::test_a_url_that_has_expired_waits_for_a_fresh_grant",),
+    ),
     Mutant(
         "the values of secrets are kept in the agent's journal",
         "secrets are in no file",

@@ -27,6 +27,7 @@ from seerd.agent.protocol import (
     Parts,
     Prepare,
     Prepared,
+    Slot,
     Start,
     Stop,
     Welcome,
@@ -450,6 +451,27 @@ class InParts(DirectoryStore):
 
     async def parts(self, ask: Ask) -> Parts:
         return Parts(ask.trial, ask.attempt, ask.name, 1, ["url"], "whole", "none")
+
+
+class Granting(DirectoryStore):
+    """One URL is made for the next checkpoint."""
+
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
+        return Grant(trial, attempt, [Slot(slot_name(attempt, first), "put", "manifest")], [])
+
+
+def test_an_agent_whose_urls_are_refused_gets_others_at_once(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        place.core.attempts = [Running("t1", 2, 3)]
+        orders = place.sessions._conversations["i-1"].orders
+        (answer,) = await orders.parts(Ask("t1", 2, slot_name(2, 4), 0))
+        assert answer == Grant("t1", 2, [Slot(slot_name(2, 4), "put", "manifest")], [])
+        assert await orders.parts(Ask("t1", 1, slot_name(1, 4), 0)) == []
+
+    play(scenario, Granting(tmp_path))
 
 
 @pytest.mark.parametrize(
