@@ -302,7 +302,7 @@ def explained(error: Exception, doing: str) -> AwsError:
         kind = kind_of(code, status)
         text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
         # EC2 appends an encoded blob to a denied call: hundreds of characters for machines.
-        told = message.partition("Encoded authorization failure message")[0].strip()[:500]
+        shown = message.partition("Encoded authorization failure message")[0].strip()[:500]
         for (its_code, words), its_kind, its_text in MEANT:
             if its_code == code and words in message:
                 kind, text = its_kind, its_text
@@ -311,7 +311,7 @@ def explained(error: Exception, doing: str) -> AwsError:
             if implicit != _PERMITTED_BY:
                 policy = implicit or explicit or unnamed
                 kind, text = FORBIDDING.get(policy, FORBIDDING["explicit deny"])
-        return AwsError(f"{doing}: {text} ({code}: {told})", kind, code, told, status)
+        return AwsError(f"{doing}: {text} ({code}: {shown})", kind, code, shown, status)
     name = type(error).__name__
     why = (str(error).strip().splitlines() or [name])[0][:300]
     for setup, (kind, text) in SETUP.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from seerd.aws.cloud import Cloud
@@ -37,21 +38,10 @@ async def ways_out(cloud: Cloud, subnets: Sequence[Subnet]) -> list[WaysOut]:
     endpoint's policy does is not looked at.
     """
     of_vpc = [{"Name": "vpc-id", "Values": sorted({subnet.vpc for subnet in subnets})}]
+    pages = partial(cloud.pages, "ec2", patience_s=PATIENCE_S, Filters=of_vpc)
     tables, endpoints = await asyncio.gather(
-        cloud.pages(
-            "ec2",
-            "describe_route_tables",
-            lambda a: a["RouteTables"],
-            patience_s=PATIENCE_S,
-            Filters=of_vpc,
-        ),
-        cloud.pages(
-            "ec2",
-            "describe_vpc_endpoints",
-            lambda a: a["VpcEndpoints"],
-            patience_s=PATIENCE_S,
-            Filters=of_vpc,
-        ),
+        pages("describe_route_tables", lambda a: a["RouteTables"]),
+        pages("describe_vpc_endpoints", lambda a: a["VpcEndpoints"]),
     )
     to_s3 = [e for e in endpoints if e["ServiceName"].endswith(S3_SERVICE) and _is_up(e)]
     through = {table for endpoint in to_s3 for table in endpoint.get("RouteTableIds", [])}

@@ -81,8 +81,7 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
             price = event.usd_per_h / state.facts.gpus(instance.gpus)
             state.ledger.price(instance.id, price)
             state.agenda.refit = True  # more may be affordable
-    scout_s = state.facts.cluster.scout_s
-    if scout_s and not state.fleet.any_ready and not state.fleet.scouts(state.now, scout_s):
+    if state.fleet.follows(state.now, state.facts.cluster.scout_s):
         state.agenda.refit = True
 
 

@@ -142,8 +142,7 @@ def _(event: events.TimerFired, state: State) -> None:
         agenda.ask = agenda.ask or "again"
     if -math.inf < state.fleet.launch_at <= state.now:
         agenda.refit, agenda.because = True, "again"
-    fleet, scout_s = state.fleet, state.facts.cluster.scout_s
-    if scout_s and fleet.live and not fleet.any_ready and not fleet.scouts(state.now, scout_s):
+    if state.fleet.follows(state.now, state.facts.cluster.scout_s):
         agenda.refit = True
 
 

@@ -382,6 +382,10 @@ class Fleet:
             return True
         return any(i.awaited in UNPROVEN for i in self.instances.values() if i.phase in LIVE)
 
+    def follows(self, now: float, scout_s: float) -> bool:
+        """Return whether others may follow a scout that is not ready yet."""
+        return scout_s > 0 and self.live > 0 and not (self.any_ready or self.scouts(now, scout_s))
+
     def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Move an instance and update the counts. Raises `IllegalMoveError` for a wrong move."""
         old, who = instance.phase, f"instance {instance.id}"

@@ -50,8 +50,8 @@ def outage_warning(state: State) -> Warned | None:
     outage, last_s, rules = state.signs.outage, state.signs.warned.get("store"), state.rules
     if not state.agenda.unstored or outage is None or cut_off(state):
         return None
-    told_s = 0.0 if last_s is None else last_s - outage.since_s  # negative: of an earlier outage
-    pause_s = max(rules.remind_s, min(rules.remind_most_s, told_s))
+    warned_s = 0.0 if last_s is None else last_s - outage.since_s  # negative: of an earlier outage
+    pause_s = max(rules.remind_s, min(rules.remind_most_s, warned_s))
     if last_s is not None and state.now < last_s + pause_s:
         return None
     left = in_words(max(1.0, outage.since_s + _most_s(state) - state.now))
