@@ -74,9 +74,9 @@ def examine(logs: Path) -> Findings:
     return Findings(guilty.rank, tail, silent_since[guilty] / 1e9, killed_by)
 
 
-def error_in(logs: Path) -> str:
-    """Return the last lines of an attempt that goes on, if they hold an error; else nothing."""
-    lines = _last_words(logs, 0)
+def error_in(logs: Path, local: int = 0) -> str:
+    """Return the last lines of a local rank, if they hold an error; else nothing."""
+    lines = _last_words(logs, local)
     while lines and lines[-1].startswith((" ", "Traceback (")):
         lines.pop()
     text = "\n".join(lines)[-ERROR_CHARS:]

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from seerd.agent.attempts import SUMMARY_S
 from seerd.agent.protocol import (
     Checkpointed,
     Exited,
@@ -131,12 +132,12 @@ def test_the_lease_of_one_node_has_all_save_and_leave_and_none_calls_that_finish
     assert saved[-1] == reported[-1]
 
 
-@pytest.mark.parametrize("guilty", [0, 1])
+@pytest.mark.parametrize(("guilty", "later_s"), [(0, 0.5), (1, 0.5), (1, 2 * SUMMARY_S)])
 def test_a_rank_that_crashes_ends_the_attempt_everywhere_and_is_quoted_though_its_node_is_slower_to_tell(
-    pair, guilty
+    pair, guilty, later_s
 ):
     dawdling = pair.rigs[guilty].source / "python"
-    dawdling.write_text(f'#!/bin/sh\n{sys.executable} "$@"; code=$?; sleep 0.5; exit $code\n')
+    dawdling.write_text(f'#!/bin/sh\n{sys.executable} "$@"; code=$?; sleep {later_s}; exit $code\n')
     dawdling.chmod(0o700)
     pair.own[guilty] = {"python": str(dawdling)}
     pair.ready(TRAINS, env={"GUILTY": str(guilty)})
