@@ -114,29 +114,24 @@ class LocalAttempt:
         try:
             self._process = await warm.start(plan, self.stopped)
             if self._process is None and self.cause is None:
-                self._process = await self._started_cold(plan)
+                plain = plan.argv, plan.env, plan.cwd, plan.log
+                self._process = await (
+                    spawned(*plain)
+                    if plan.container is None
+                    else plan.container.start(*plain, self.start.secrets, self.stopped)
+                )
             if isinstance(self._process, (ForkedProcess, ContainerProcess)):
                 self.family.supervisor = self._process.supervisor
             if plan.observer is not None and self._process is not None:
                 argv = [*plan.observer, str(self._process.pid)]
                 folder = str(self._places.attempt)
                 env = {k: v for k, v in plan.env.items() if k not in self.start.secrets}
-                if plan.container is not None:  # the observer is outside
-                    own = {k: v for k, v in env.items() if k.startswith("SEERD_")}
-                    env = {**os.environ, **own, "PYTHONPATH": str(self._places.library)}
                 await self._observer.begin(partial(spawned, argv, env, folder, plan.log))
         except OSError:
             await self._kill()  # also a process that was started before that was raised
             if self._process is not None:
                 await self._process.wait()
             raise
-
-    async def _started_cold(self, plan: LaunchPlan) -> FirstProcess:
-        if plan.container is None:
-            return await spawned(plan.argv, plan.env, plan.cwd, plan.log)
-        secrets = self.start.secrets
-        env = {name: value for name, value in plan.env.items() if name not in secrets}
-        return await plan.container.start(plan.argv, env, plan.cwd, plan.log, secrets, self.stopped)
 
     async def follow(self) -> None:
         """Report the facts of the attempt until its end."""

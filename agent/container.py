@@ -65,8 +65,22 @@ def mark_of(run: str) -> str:
     return f"{run}//container"
 
 
+class Outside:
+    """Where processes run without a container."""
+
+    def environment(self) -> dict[str, str]:
+        """Return what a process finds in its environment, and the job may add to."""
+        return dict(os.environ)
+
+    def around(
+        self, argv: Sequence[str], env: dict[str, str], _cwd: str
+    ) -> tuple[Sequence[str], dict[str, str]]:
+        """Return the command that runs this one here, and the environment for it."""
+        return argv, env
+
+
 @dataclass(frozen=True)
-class Container:
+class Container(Outside):
     """How to run something in an image on this machine."""
 
     engine: str
@@ -78,7 +92,7 @@ class Container:
     variables: dict[str, str] = field(hash=False)  # what the image sets
 
     def environment(self) -> dict[str, str]:
-        """Return what a process inside finds in its environment, and the job may add to."""
+        """Do as `Outside.environment`."""
         own = {name: os.environ[name] for name in KEPT if name in os.environ}
         home = {} if self.engine == APPTAINER else {"HOME": self.home}
         paths = {name: self.variables.get(name, "") for name in ("PATH", "PYTHONPATH")}
@@ -87,8 +101,8 @@ class Container:
     def around(
         self, argv: Sequence[str], env: dict[str, str], cwd: str, mark: str = ""
     ) -> tuple[list[str], dict[str, str]]:
-        """Return the command that runs this one inside, and the environment for it. `mark`: the
-        SEERD_ATTEMPT of the engine's own process; empty: that of the command.
+        """Do as `Outside.around`. `mark`: the SEERD_ATTEMPT of the engine's own process; empty:
+        that of the command.
         """
         outside = {**os.environ, host.MARKER: mark or env[host.MARKER]}
         if self.engine == APPTAINER:
@@ -114,6 +128,7 @@ class Container:
         stopped: asyncio.Event,
     ) -> ContainerProcess:
         """Start an attempt's command inside; returns when it runs, has ended or is `stopped`.
+        `secrets`: variables of `env` that no file may have.
 
         Raises `OSError`, and `ValueError` for secrets that do not fit into a pipe.
         """
@@ -122,11 +137,12 @@ class Container:
                 path = str(log.parent.parent / SECRETS)
                 pipe.enter_context(_filled_pipe(path, secrets))
                 argv = ["/bin/sh", "-c", TAKE_SECRETS, path, *argv]
+            env = {name: value for name, value in env.items() if name not in secrets}
             client = await spawned(*self.around(argv, env, cwd, mark_of(self.run)), cwd, log)
             pid, mark = None, env[host.MARKER]
             while pid is None and client.returncode is None and not stopped.is_set():
                 await asyncio.sleep(LOOK_S)
-                pid = await in_thread_or_here(_first_inside, mark)
+                pid = await in_thread_or_here(_oldest, mark)
             return ContainerProcess(self, client, pid, mark, pipe.pop_all())
 
     async def remove(self, label: str, value: str) -> None:
@@ -332,14 +348,9 @@ def with_registry(image: str) -> str:
     return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
 
 
-def _first_inside(mark: str) -> Optional[int]:
-    """Return the oldest process of this SEERD_ATTEMPT that has another root folder than we."""
-    ages = {}
-    for pid in host.members(mark, 0):
-        process = host.seen(pid)
-        with contextlib.suppress(OSError):
-            if process is not None and not os.path.samefile(f"{host.PROC}/{pid}/root", "/"):
-                ages[pid] = process.born
+def _oldest(mark: str) -> Optional[int]:
+    """Return the oldest process of this SEERD_ATTEMPT; None: there is none yet."""
+    ages = {pid: process.born for pid in host.members(mark, 0) if (process := host.seen(pid))}
     return min(ages, key=lambda pid: (ages[pid], pid), default=None)
 
 

@@ -133,8 +133,7 @@ class Family:
         launchers = self._launchers()
         mine: list[int] = []
         unsettled: list[int] = []
-        of_container = host.children(self.supervisor) if self.supervisor else []
-        for pid in [*host.adopted(), *of_container]:
+        for pid in [*host.adopted(), *host.children(self.supervisor)]:
             if pid not in launchers:
                 is_mine = self._is_mine(pid)
                 if is_mine is None:

@@ -24,7 +24,7 @@ from seerd.agent.protocol import Expected, Job
 from seerd.agent.threads import in_thread_or_here, thread_needed
 
 if TYPE_CHECKING:
-    from seerd.agent.container import Container
+    from seerd.agent.container import Container, Outside
 
 CARDS = (
     "nvidia-smi",
@@ -134,12 +134,12 @@ async def check_torch(
     expected: Optional[Expected],
     machine: CheckedMachine,
     job: Job,
+    where: Outside,
     free: Optional[list[str]] = None,
-    container: Optional[Container] = None,
 ) -> None:
     """Check that torch can use the GPUs, once the job's setup is done. `free`: CUDA's names of
     those that nobody else uses, if others use some. If no GPU is expected, torch must only be
-    importable. `container`: of the job.
+    importable. `where`: in which container.
 
     Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
     with this setup could.
@@ -148,16 +148,16 @@ async def check_torch(
         return
     if not needs_torch(job.launcher, Path(job.source, job.script)):
         return
-    outside = os.environ if container is None else container.environment()
-    env = {**outside, **fixed_environment(job.env, job.names), host.MARKER: machine.marker}
+    fixed = fixed_environment(job.env, job.names)
+    env = {**where.environment(), **fixed, host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)
     least = expected.gpus
     if not least:
         env["CUDA_VISIBLE_DEVICES"] = ""
     elif free is not None:
         env["CUDA_VISIBLE_DEVICES"], least = ",".join(free), min(least, len(free))
-    argv, name = [job.python, "-c", TORCH], f"{job.python} with torch"
-    call = (argv, env) if container is None else container.around(argv, env, job.source)
+    call = where.around([job.python, "-c", TORCH], env, job.source)
+    name = f"{job.python} with torch"
     status, output, errors = await look(name, *call, job.source, TORCH_S)
     if "No module named 'torch'" in errors:
         why = f"{job.python} has no torch on this instance"

@@ -106,9 +106,7 @@ def newest_adopted(supervisor: int = 0) -> Iterator[int]:
     """Yield our own children and those of the `supervisor`, the newest first, without those that
     have ended (Linux).
     """
-    for pid in reversed(children(supervisor) if supervisor else []):
-        if is_there(pid):
-            yield pid
+    yield from filter(is_there, reversed(children(supervisor)))
     for pid in reversed(_children_of_thread(os.getpid(), os.getpid())):
         if not _has_ended(os.P_PID, pid):
             yield pid

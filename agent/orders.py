@@ -29,7 +29,7 @@ from typing import (
 from seerd.agent import clock, host, setting_up, workplace
 from seerd.agent.arguments import GPUS, filled_text, is_inside
 from seerd.agent.attempts import LocalAttempt, Report
-from seerd.agent.container import Container, Containers
+from seerd.agent.container import Container, Containers, Outside
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Crowding, Reaper
 from seerd.agent.gpu_devices import SMI, cpu_slots, cuda_devices
@@ -366,16 +366,17 @@ class Orders:
         for each in order.jobs or [order.job]:
             job = self._here.resolved(each, order.parts)
             container = await self._containers.of(job)
+            where = container or Outside()
             own = (self._here.run, self._here.folder, self._note_cold)
-            await setting_up.set_up(job, *own, self._here.timings.setup_s, container)
+            await setting_up.set_up(job, *own, self._here.timings.setup_s, where)
             ready = await self._interpreters.complete(job, anew=True, container=container)
             self._warm_up(ready, container)
             free = None if self._shared is None else self._shared.left()
-            await check_torch(expected, self._here.machine, ready, free, container)
+            await check_torch(expected, self._here.machine, ready, where, free)
 
     def _warm_up(self, job: Job, container: Optional[Container]) -> None:
         places, cuda = self._here.places("", 0), self._here.cuda
-        outside = _outside(container)
+        outside = (container or Outside()).environment()
         plan = warm_plan(job, places, cuda, outside, container) if can_fork() else None
         self._beside(self._warm_of(job).ready(plan))
 
@@ -474,7 +475,7 @@ class Orders:
             container = await self._containers.of(job)
             job = await self._interpreters.complete(job, container=container)
             of_node = node_environment(order.node) if order.node else {}
-            outside = {**of_node, **_outside(container)}
+            outside = {**of_node, **(container or Outside()).environment()}
             plan = launch_plan(job, order, run, places, cuda, outside, learns)
             plan = replace(plan, container=container)
             self._warm_up(job, container)
@@ -550,10 +551,6 @@ def _placed(
         return plan, laid
     at = workplace.put_back(places.checkpoints, name, places.work)
     return going_on(plan, job, order, name or "", at), laid
-
-
-def _outside(container: Optional[Container]) -> dict[str, str]:
-    return dict(os.environ) if container is None else container.environment()
 
 
 def _refused(order: str, why: str, unhealthy: bool = False, cause: str = "") -> Refused:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable
 
 from seerd.agent import clock, host, plainfile
 from seerd.agent.arguments import fixed_environment
-from seerd.agent.container import Container
+from seerd.agent.container import Outside
 from seerd.agent.protocol import Job
 from seerd.agent.threads import spawned
 
@@ -30,10 +29,10 @@ async def set_up(
     folder: Path,
     note_slow: Callable[[str, float], None],
     slow_s: float,
-    container: Optional[Container] = None,
+    where: Outside,
 ) -> None:
-    """Run the setup commands unless they have succeeded here before, in the job's `container` if it
-    has one.
+    """Run the setup commands, in the job's container if it has one, unless they have succeeded here
+    before.
 
     `folder`: the agent's own. `note_slow`: called with a command that takes longer than `slow_s`,
     and when it began. Raises `OSError`, or `ValueError` with what went wrong.
@@ -48,16 +47,14 @@ async def set_up(
     of_job = f"{job.id}: " if job.id else ""
     output, source_inode = folder / "setup.log", source.stat().st_ino
     fixed = fixed_environment(job.env, job.names)
-    outside = os.environ if container is None else container.environment()
-    env = {**outside, **fixed, host.MARKER: mark_of(run)}
+    env = {**where.environment(), **fixed, host.MARKER: mark_of(run)}
     for number, command in enumerate(job.setup, 1):
         why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
         slow = asyncio.get_running_loop().call_later(slow_s, note_slow, why, clock.now())
         output.touch()
         begins = output.stat().st_size
         try:
-            argv = ["/bin/sh", "-c", command]
-            call = (argv, env) if container is None else container.around(argv, env, job.source)
+            call = where.around(["/bin/sh", "-c", command], env, job.source)
             process = await spawned(*call, job.source, output)
             status = await process.wait()
         finally:

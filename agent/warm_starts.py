@@ -14,7 +14,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from asyncio import FIRST_COMPLETED
 from itertools import chain
 from pathlib import Path
@@ -28,7 +27,7 @@ from seerd.agent.threads import came_before, in_thread_or_here, spawned
 from seerd.agent.warm import identity
 
 FORK_S = 20.0
-STATUS_S, STATUS_POLL_S = 10.0, 0.01
+STATUS_POLL_S = 0.01
 CONNECT_S = 120.0
 """Seconds that the process has to start in a container, whose image may be read for the first time.
 """
@@ -90,10 +89,7 @@ class ForkedProcess:
         self._ended.set()
 
     async def _read_status(self) -> None:
-        give_up_at = time.monotonic() + STATUS_S
         while not self._status.exists() and host.is_there(self.supervisor):
-            if time.monotonic() > give_up_at:
-                break
             await asyncio.sleep(STATUS_POLL_S)
         self.returncode = 255
         with contextlib.suppress(OSError, ValueError):
