@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, Optional, Sequence, Union
 
 from seerd.agent import clock, host, postmortem
+from seerd.agent.container import ContainerProcess
 from seerd.agent.family import Ancestor, Family
 from seerd.agent.hangs import Stall, Standstill
 from seerd.agent.health import GpusAfter
@@ -43,7 +44,7 @@ CLOSING_S = 1.0
 """Seconds that other ranks live on when one has failed; torchrun would wait 30 s for stuck ones."""
 LAST_WORDS_S = 10.0  # seconds that torchrun has to log which rank failed, once all ranks are gone
 STACK_S = 1.0  # seconds that a rank that hangs has to write its Python stack
-FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
+FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess, ContainerProcess]
 
 
 class LocalAttempt:
@@ -113,7 +114,14 @@ class LocalAttempt:
         try:
             self._process = await warm.start(plan, self.stopped)
             if self._process is None and self.cause is None:
-                self._process = await spawned(plan.argv, plan.env, plan.cwd, plan.log)
+                plain = plan.argv, plan.env, plan.cwd, plan.log
+                self._process = await (
+                    spawned(*plain)
+                    if plan.container is None
+                    else plan.container.start(*plain, self.start.secrets, self.stopped)
+                )
+            if isinstance(self._process, (ForkedProcess, ContainerProcess)):
+                self.family.supervisor = self._process.supervisor
             if plan.observer is not None and self._process is not None:
                 argv = [*plan.observer, str(self._process.pid)]
                 folder = str(self._places.attempt)
@@ -397,6 +405,8 @@ class LocalAttempt:
         left = await in_thread_or_here(self.family.end, (), self._launched())
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
+        if isinstance(self._process, ContainerProcess):
+            await self._process.clear()
 
     def _exited(self, at: float, code: Optional[int], fault: str = "") -> Exited:
         cause, order = self._cause_of_exit(code), self.start
@@ -422,7 +432,8 @@ class LocalAttempt:
         return postmortem.of_hung(logs, stall.hung.rank, stall.local, stall.since, stall.quiet_s)
 
     def _cause_of_exit(self, code: Optional[int]) -> str:
-        if self._hung is not None or self._fault or (self._is_crashing and self._tells_of_it(code)):
+        is_crash = self._is_crashing and self._tells_of_it(code)
+        if self._hung is not None or self._fault or is_crash:
             return "crashed"
         one_of_several = self.start.node is not None and self.cause is None
         if one_of_several and code == 0 and (self._places.attempt / "stop").exists():
@@ -430,7 +441,7 @@ class LocalAttempt:
         return self.cause or ("finished" if code == 0 else "crashed")
 
     def _tells_of_it(self, code: Optional[int]) -> bool:
-        """Return whether the launcher says that a rank failed or, ended too soon, its rank does."""
+        """Return whether the launcher, or a rank if it ended too soon, says that one failed."""
         logs = self._places.logs
         told = code is not None and code > 0
         return told or any(postmortem.error_in(logs, rank) for rank in postmortem.ranks(logs))

@@ -20,6 +20,8 @@ from seerd.agent import host
 POLL_S = 0.001
 ZOMBIE_S = 1.0
 SHARE = 0.75
+ENGINES = ("conmon", "podman")
+"""Programs that come to the agent from containers, and clear up behind those that have ended."""
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -38,7 +40,7 @@ class Family:
     during exec(2) it has none.
 
     An orphan without an attempt in its environment may be of any that ran when it began; it ends
-    with the last of these.
+    with the last of these. In a container orphans go to a `supervisor` in the agent's place.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Family:
         self._name = name
         self._folder = folder
         self.since = since
+        self.supervisor = 0  # the process that adopts the orphans of a container; 0: the agent does
         self.launcher = launcher
         self._others = others
         self._settle_s = settle_s
@@ -85,7 +88,7 @@ class Family:
             return
         is_empty = True
         launchers = self._launchers()
-        for pid in host.newest_adopted():
+        for pid in host.newest_adopted(self.supervisor):
             group = host.group(pid)
             if pid not in launchers and (group in groups or self._is_mine(pid)):
                 is_empty = False
@@ -130,7 +133,7 @@ class Family:
         launchers = self._launchers()
         mine: list[int] = []
         unsettled: list[int] = []
-        for pid in host.adopted():
+        for pid in [*host.adopted(), *host.children(self.supervisor)]:
             if pid not in launchers:
                 is_mine = self._is_mine(pid)
                 if is_mine is None:
@@ -152,6 +155,8 @@ class Family:
         if host.works_in(orphan, self._folder):
             return True
         name = host.attempt_of(orphan)
+        if not name and host.program_name(orphan) in ENGINES:
+            return False
         if name is None:
             return None
         return name == self._name if name else self._may_be_mine(orphan)

@@ -15,13 +15,16 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Sequence
 
 from seerd.agent import host
 from seerd.agent.arguments import fixed_environment, interpreter_words
 from seerd.agent.needs import needs_torch
 from seerd.agent.protocol import Expected, Job
 from seerd.agent.threads import in_thread_or_here, thread_needed
+
+if TYPE_CHECKING:
+    from seerd.agent.container import Container, Outside
 
 CARDS = (
     "nvidia-smi",
@@ -68,6 +71,12 @@ FABRIC = (
 (docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide,
 github.com/dstackai/dstack/issues/2348).
 """
+NO_GPUS = re.compile(r"CDI device|nvidia\.com/gpu|could not select device driver", re.IGNORECASE)
+TOOLKIT = (
+    "; NVIDIA's container toolkit gives GPUs to containers: install it, and then for Podman `sudo "
+    "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, for Docker `sudo nvidia-ctk runtime "
+    "configure --runtime=docker`"
+)
 PRINT_INTERPRETER = "import json, os, sys; print(json.dumps([sys.executable, dict(os.environ)]))"
 NOT_KEPT = {"_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE", "UV_RUN_RECURSION_DEPTH"}
 """Variables that say how the command was started, not what its environment is."""
@@ -125,11 +134,12 @@ async def check_torch(
     expected: Optional[Expected],
     machine: CheckedMachine,
     job: Job,
+    where: Outside,
     free: Optional[list[str]] = None,
 ) -> None:
     """Check that torch can use the GPUs, once the job's setup is done. `free`: CUDA's names of
     those that nobody else uses, if others use some. If no GPU is expected, torch must only be
-    importable.
+    importable. `where`: in which container.
 
     Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
     with this setup could.
@@ -138,15 +148,17 @@ async def check_torch(
         return
     if not needs_torch(job.launcher, Path(job.source, job.script)):
         return
-    env = {**os.environ, **fixed_environment(job.env, job.names), host.MARKER: machine.marker}
+    fixed = fixed_environment(job.env, job.names)
+    env = {**where.environment(), **fixed, host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)
     least = expected.gpus
     if not least:
         env["CUDA_VISIBLE_DEVICES"] = ""
     elif free is not None:
         env["CUDA_VISIBLE_DEVICES"], least = ",".join(free), min(least, len(free))
-    argv, name = [job.python, "-c", TORCH], f"{job.python} with torch"
-    status, output, errors = await look(name, argv, env, job.source, TORCH_S)
+    call = where.around([job.python, "-c", TORCH], env, job.source)
+    name = f"{job.python} with torch"
+    status, output, errors = await look(name, *call, job.source, TORCH_S)
     if "No module named 'torch'" in errors:
         why = f"{job.python} has no torch on this instance"
         raise ValueError(f"{why}: install it with [train] setup, or take another image")
@@ -245,19 +257,26 @@ class Interpreters:
         self._marker = marker
         self._cache: dict[str, tuple[str, dict[str, str]]] = {}
 
-    async def complete(self, job: Job, anew: bool = False) -> Job:
-        """Return the job with its interpreter. Raises `ValueError`, `OSError`, `UnhealthyError`."""
+    async def complete(
+        self, job: Job, anew: bool = False, container: Optional[Container] = None
+    ) -> Job:
+        """Return the job with its interpreter, in its `container` if it has one. Raises
+        `ValueError`, `OSError`, `UnhealthyError`.
+        """
         if not job.python or job.launcher == "command":
             return job
-        key = json.dumps([job.python, job.python_in, job.source, job.env], sort_keys=True)
+        of_job = [job.python, job.python_in, job.source, job.env, job.container]
+        key = json.dumps(of_job, sort_keys=True)
         if anew or key not in self._cache:
-            self._cache[key] = await self._of(job)
+            self._cache[key] = await self._of(job, container)
         path, changed = self._cache[key]
         return replace(job, python=path, env={**job.env, **changed})
 
-    async def _of(self, job: Job) -> tuple[str, dict[str, str]]:
+    async def _of(self, job: Job, container: Optional[Container]) -> tuple[str, dict[str, str]]:
         folder = job.python_in or job.source
         words = interpreter_words(job.python, folder)
+        if container is not None:
+            return await self._inside(container, job, words)
         if len(words) == 1:
             inside = interpreter_words(job.python, job.source)[0]
             path = inside if os.path.exists(inside) else words[0]
@@ -284,6 +303,24 @@ class Interpreters:
                 'command that enters a container is for launcher = "command"'
             )
         return path, changed
+
+    async def _inside(
+        self, container: Container, job: Job, words: list[str]
+    ) -> tuple[str, dict[str, str]]:
+        fixed = fixed_environment(job.env, job.names)
+        env = {**container.environment(), **fixed, host.MARKER: self._marker}
+        call = container.around([*words, "-c", PRINT_INTERPRETER], env, job.source)
+        status, output, errors = await look(
+            job.python, *call, job.source, ENTER_S, most_s=ENTER_MOST_S
+        )
+        try:
+            path, changed = interpreter_answer(output, {**container.variables, **env})
+        except (ValueError, TypeError):
+            message = last_line(errors) or last_line(output) or "no message"
+            why = f"starts no Python in the image {job.container} (exit status {status})"
+            todo = TOOLKIT if NO_GPUS.search(errors) else ""
+            raise ValueError(f"{job.python} {why}: {message}{todo}") from None
+        return path, changed if len(words) > 1 else {}
 
 
 def interpreter_answer(output: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:

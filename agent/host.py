@@ -102,10 +102,25 @@ def adopted() -> list[int]:
     return children if children == before else list(dict.fromkeys(chain.from_iterable(looks)))
 
 
-def newest_adopted() -> Iterator[int]:
-    """Yield our own children, the newest first, without those that have ended (Linux)."""
-    children = _children_of_thread(os.getpid(), os.getpid())
-    return (pid for pid in reversed(children) if not _has_ended(os.P_PID, pid))
+def newest_adopted(supervisor: int = 0) -> Iterator[int]:
+    """Yield our own children and those of the `supervisor`, the newest first, without those that
+    have ended (Linux).
+    """
+    yield from filter(is_there, reversed(children(supervisor)))
+    for pid in reversed(_children_of_thread(os.getpid(), os.getpid())):
+        if not _has_ended(os.P_PID, pid):
+            yield pid
+
+
+def parent(pid: int) -> int:
+    """Return the parent of a process; 0 if it is gone (Linux)."""
+    stat = _stat(pid)
+    return 0 if stat is None else int(stat[1])
+
+
+def program_name(pid: int) -> str:
+    """Return what a process is called (proc_pid_comm(5)); empty if it is gone (Linux)."""
+    return _proc_file(pid, "comm").decode(errors="replace").strip()
 
 
 def zombies() -> list[int]:

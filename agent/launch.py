@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Iterable, Optional
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
+from seerd.agent.container import Container
 from seerd.agent.protocol import Job, Node, Start
 from seerd.agent.warm.gpu_share import SHARE
 
@@ -78,6 +79,7 @@ class LaunchPlan:
     log: Path  # for the launcher's own output
     about: dict[str, Any]  # content of trial.json
     observer: Optional[list[str]] = None  # command that observes the script; None: it imports seerd
+    container: Optional[Container] = None  # in which it runs
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class WarmPlan:
     script: str
     modules: list[str]  # imported in any case
     learns: bool  # whether it learns what attempts import
+    container: Optional[Container] = None  # in which it runs
 
     @property
     def path(self) -> Path:
@@ -106,7 +109,13 @@ def unpack_library(program: Path, library: Path) -> Path:
     return library
 
 
-def warm_plan(job: Job, places: Places, cuda: bool, outside: dict[str, str]) -> Optional[WarmPlan]:
+def warm_plan(
+    job: Job,
+    places: Places,
+    cuda: bool,
+    outside: dict[str, str],
+    container: Optional[Container] = None,
+) -> Optional[WarmPlan]:
     """Plan the process from which the job's attempts are forked; None: they are not forked."""
     if job.launcher not in ("torchrun", "python") or job.preload == []:
         return None
@@ -124,6 +133,7 @@ def warm_plan(job: Job, places: Places, cuda: bool, outside: dict[str, str]) -> 
         script=job.script,
         modules=[*(TORCHRUN if job.launcher == "torchrun" else ()), *(job.preload or ())],
         learns=job.preload is None,
+        container=container,
     )
 
 

@@ -29,6 +29,7 @@ from typing import (
 from seerd.agent import clock, host, setting_up, workplace
 from seerd.agent.arguments import GPUS, filled_text, is_inside
 from seerd.agent.attempts import LocalAttempt, Report
+from seerd.agent.container import Container, Containers, Outside
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Crowding, Reaper
 from seerd.agent.gpu_devices import SMI, cpu_slots, cuda_devices
@@ -167,6 +168,8 @@ class Orders:
         self._warm: dict[str, WarmStarts] = {}
         self._learning: dict[str, list[Path]] = {}
         self._interpreters = Interpreters(here.machine.marker)
+        own, slow_s = (here.folder, here.library), here.timings.setup_s
+        self._containers = Containers(here.run, own, self._note_cold, slow_s, cuda=here.cuda)
         self._reaper = Reaper()
         self._crowding = Crowding()
         self._mps = Mps(here.run, here.machine, self._note_cold)
@@ -321,6 +324,10 @@ class Orders:
         for warm in self._warm.values():
             warm.close()
 
+    async def clear(self) -> None:
+        """Remove what the engines of containers have left."""
+        await self._containers.clear()
+
     def kill_all(self) -> None:
         """Kill everything of ours, without facts. Raises `RuntimeError` if something stays."""
 
@@ -358,16 +365,19 @@ class Orders:
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for each in order.jobs or [order.job]:
             job = self._here.resolved(each, order.parts)
+            container = await self._containers.of(job)
+            where = container or Outside()
             own = (self._here.run, self._here.folder, self._note_cold)
-            await setting_up.set_up(job, *own, self._here.timings.setup_s)
-            ready = await self._interpreters.complete(job, anew=True)
-            self._warm_up(ready)
+            await setting_up.set_up(job, *own, self._here.timings.setup_s, where)
+            ready = await self._interpreters.complete(job, anew=True, container=container)
+            self._warm_up(ready, container)
             free = None if self._shared is None else self._shared.left()
-            await check_torch(expected, self._here.machine, ready, free)
+            await check_torch(expected, self._here.machine, ready, where, free)
 
-    def _warm_up(self, job: Job) -> None:
-        places, outside = self._here.places("", 0), dict(os.environ)
-        plan = warm_plan(job, places, self._here.cuda, outside) if can_fork() else None
+    def _warm_up(self, job: Job, container: Optional[Container]) -> None:
+        places, cuda = self._here.places("", 0), self._here.cuda
+        outside = (container or Outside()).environment()
+        plan = warm_plan(job, places, cuda, outside, container) if can_fork() else None
         self._beside(self._warm_of(job).ready(plan))
 
     def _warm_of(self, job: Job) -> WarmStarts:
@@ -460,12 +470,15 @@ class Orders:
     ) -> None:
         order, run, cuda = attempt.start, self._here.run, self._here.cuda
         places = self._here.places(order.trial, order.attempt)
-        outside = {**(node_environment(order.node) if order.node else {}), **os.environ}
         laid: Optional[workplace.Laid] = None
         try:
-            job = await self._interpreters.complete(job)
+            container = await self._containers.of(job)
+            job = await self._interpreters.complete(job, container=container)
+            of_node = node_environment(order.node) if order.node else {}
+            outside = {**of_node, **(container or Outside()).environment()}
             plan = launch_plan(job, order, run, places, cuda, outside, learns)
-            self._warm_up(job)
+            plan = replace(plan, container=container)
+            self._warm_up(job, container)
             fetch, to = checkpoint_store.fetch, places.checkpoints
             name = await in_thread(fetch, to, order.checkpoints) if speaks(order) else None
             over = attempt.stopped.is_set

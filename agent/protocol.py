@@ -87,6 +87,8 @@ class Job:
     python_in: str = ""
     # environment variables of which each `Start` brings the values, which are in no file
     secrets: list[str] = field(default_factory=list)
+    container: str = ""  # the image that trials and `setup` run in; empty: none
+    mounts: list[str] = field(default_factory=list)  # folders of the machine that it sees too
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ class Agent:
         await self._ended.wait()
         server.close()
         self._orders.close()
+        await self._orders.clear()
         await in_thread_or_here(self._orders.kill_all)
         self._orders.leave()
         if self._talk is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Callable
 
 from seerd.agent import clock, host, plainfile
 from seerd.agent.arguments import fixed_environment
+from seerd.agent.container import Outside
 from seerd.agent.protocol import Job
 from seerd.agent.threads import spawned
 
@@ -24,9 +24,15 @@ def mark_of(run: str) -> str:
 
 
 async def set_up(
-    job: Job, run: str, folder: Path, note_slow: Callable[[str, float], None], slow_s: float
+    job: Job,
+    run: str,
+    folder: Path,
+    note_slow: Callable[[str, float], None],
+    slow_s: float,
+    where: Outside,
 ) -> None:
-    """Run the setup commands unless they have succeeded here before.
+    """Run the setup commands, in the job's container if it has one, unless they have succeeded here
+    before.
 
     `folder`: the agent's own. `note_slow`: called with a command that takes longer than `slow_s`,
     and when it began. Raises `OSError`, or `ValueError` with what went wrong.
@@ -41,14 +47,15 @@ async def set_up(
     of_job = f"{job.id}: " if job.id else ""
     output, source_inode = folder / "setup.log", source.stat().st_ino
     fixed = fixed_environment(job.env, job.names)
-    env = {**os.environ, **fixed, host.MARKER: mark_of(run)}
+    env = {**where.environment(), **fixed, host.MARKER: mark_of(run)}
     for number, command in enumerate(job.setup, 1):
         why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
         slow = asyncio.get_running_loop().call_later(slow_s, note_slow, why, clock.now())
         output.touch()
         begins = output.stat().st_size
         try:
-            process = await spawned(["/bin/sh", "-c", command], env, job.source, output)
+            call = where.around(["/bin/sh", "-c", command], env, job.source)
+            process = await spawned(*call, job.source, output)
             status = await process.wait()
         finally:
             slow.cancel()

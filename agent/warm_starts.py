@@ -12,18 +12,26 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
+from asyncio import FIRST_COMPLETED
 from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from seerd.agent import host
+from seerd.agent.container import Container, mark_of
 from seerd.agent.launch import LaunchPlan, WarmPlan
 from seerd.agent.needs import imported_by, imports_of, statements
 from seerd.agent.threads import came_before, in_thread_or_here, spawned
 from seerd.agent.warm import identity
 
 FORK_S = 20.0
+STATUS_POLL_S = 0.01
+CONNECT_S = 120.0
+"""Seconds that the process has to start in a container, whose image may be read for the first time.
+"""
+SOCKET = "warm.sock"
 MOST_DEATHS = 3  # ends of the process until all starts are cold
 MOST_BYTES = 1 << 22
 """The longest line that the process may write."""
@@ -41,16 +49,26 @@ class SlowError(ColdError):
 
 
 class ForkedProcess:
-    """A process that another one has forked for this one, which has become its parent."""
+    """A process that another one has forked for this one, which has become its parent; or, in a
+    container, the `supervisor` has, which writes its exit status into the folder `statuses`.
+    """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, supervisor: int = 0, statuses: Path = Path()) -> None:
         """Watch it. Raises `OSError` if the system cannot tell of its end."""
         self.pid = pid
+        self.supervisor = supervisor  # 0: none
         self.returncode: Optional[int] = None  # exit status, negative: a signal; None: it runs
+        self._status = statuses / identity.ENDED.format(pid)
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
-        self._descriptor = os.pidfd_open(pid)
-        self._loop.add_reader(self._descriptor, self._reap)
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            if not supervisor:
+                raise
+            self._watching = asyncio.ensure_future(self._read_status())
+        else:
+            self._loop.add_reader(self._descriptor, self._reap)
 
     async def wait(self) -> int:
         """Wait for its end, and return its exit status."""
@@ -61,10 +79,22 @@ class ForkedProcess:
     def _reap(self) -> None:
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
+        if self.supervisor:
+            self._watching = asyncio.ensure_future(self._read_status())
+            return
         try:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except ChildProcessError:  # waited for elsewhere: asyncio has this status then
             self.returncode = 255
+        self._ended.set()
+
+    async def _read_status(self) -> None:
+        while not self._status.exists() and host.is_there(self.supervisor):
+            await asyncio.sleep(STATUS_POLL_S)
+        self.returncode = 255
+        with contextlib.suppress(OSError, ValueError):
+            self.returncode = os.waitstatus_to_exitcode(int(self._status.read_text()))
+            self._status.unlink()
         self._ended.set()
 
 
@@ -166,7 +196,7 @@ class WarmStarts:
         try:
             answer = await process.fork(plan)
             if "pid" in answer:
-                return ForkedProcess(int(answer["pid"]))
+                return process.watch(int(answer["pid"]))
         except ColdError as error:
             self._count_death(error)
         except OSError as error:
@@ -214,9 +244,11 @@ class _Process:
         log: Path,
         plan: WarmPlan,
         mark: str,
+        supervisor: int = 0,
     ) -> None:
         self.mark = mark
         self.pid = process.pid
+        self._supervisor = supervisor  # its parent in a container; 0: it is in none
         self._process = process
         self._beside = str(plan.path.parent)  # the script's folder, which trials import from first
         self._reader, self._writer = wire
@@ -226,6 +258,8 @@ class _Process:
 
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
+        if plan.container is not None:
+            return await cls._begin_inside(plan.container, plan, mark, log)
         here, theirs = socket.socketpair()
         wire = await asyncio.open_unix_connection(sock=here, limit=MOST_BYTES)
         argv = [plan.python, "-u", plan.program]
@@ -239,8 +273,31 @@ class _Process:
             raise
         return cls(process, wire, log, plan, mark)
 
+    @classmethod
+    async def _begin_inside(
+        cls, container: Container, plan: WarmPlan, mark: str, log: Path
+    ) -> "_Process":
+        """Start it in a container, whose engine passes no socket on: it connects to one of ours."""
+        folder, program = str(log.parent), str(Path(plan.program).with_name("keeper.py"))
+        env = {**plan.env, host.MARKER: mark_of(container.run)}
+        with socket.socket(socket.AF_UNIX) as listener:
+            _bind(listener, log.parent)
+            argv = [plan.python, "-u", program, SOCKET, mark]
+            process = await spawned(*container.around(argv, env, folder), folder, log)
+            accepted = asyncio.ensure_future(asyncio.get_running_loop().sock_accept(listener))
+            ended = asyncio.ensure_future(process.wait())
+            await asyncio.wait({accepted, ended}, timeout=CONNECT_S, return_when=FIRST_COMPLETED)
+            ended.cancel()
+            if not accepted.done():
+                accepted.cancel()
+                raise ColdError(f"{container.engine} starts no process to fork from, see {log}")
+        here = accepted.result()[0]
+        wire = await asyncio.open_unix_connection(sock=here, limit=MOST_BYTES)
+        peer = here.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # unix(7)
+        return cls(process, wire, log, plan, mark, struct.unpack("3i", peer)[0])
+
     def lives(self) -> bool:
-        return self._process.returncode is None
+        return self._process.returncode is None and not self._reader.at_eof()
 
     async def preload(self, names: list[str], for_s: float) -> list[str]:
         """Import these; return what is left to trials, and why. Raises `ColdError`."""
@@ -264,9 +321,18 @@ class _Process:
         )
         return f"the script sets {late[0]}, which is read by what it imports" if late else ""
 
+    def watch(self, pid: int) -> ForkedProcess:
+        """Watch a fork of it. Raises `OSError`."""
+        return ForkedProcess(pid, self._supervisor, self._log.parent)
+
     def end(self) -> None:
+        is_alive = self.lives()
         self._writer.close()
-        if self.lives():
+        if self._supervisor:  # which stays until the last fork has ended
+            for pid in host.each_marked_with(self.mark):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        elif is_alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
@@ -283,6 +349,19 @@ class _Process:
         if not isinstance(answer, dict):
             raise ColdError(f"it answered {answer!r:.80}")
         return answer
+
+
+def _bind(listener: socket.socket, folder: Path) -> None:
+    """Have a socket listen in a folder, whose path may be longer than an address (unix(7))."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / SOCKET).unlink()
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+    finally:
+        os.close(descriptor)
+    listener.setblocking(False)
+    listener.listen(1)
 
 
 def can_fork() -> bool:

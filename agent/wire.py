@@ -62,8 +62,9 @@ def _line(message: Message) -> bytes:
     for part in (body, *_jobs_in(body)):  # so runs without these are as they were for all versions
         if part.get("parts") == 1:
             del part["parts"]
-        if not part.get("secrets", True):
-            del part["secrets"]
+        for name in ("secrets", "container", "mounts"):
+            if not part.get(name, True):
+                del part[name]
     if body.get("cause") == "":
         del body["cause"]
     if body.get("fault") == "":

@@ -237,7 +237,10 @@ GUARDED = {
         "_traces: /proc/self/fd",
         "_is_gpu: /proc/self/fd/",
     },
-    "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
+    "agent/warm_starts.py": {  # of a warm process
+        "ForkedProcess: os.pidfd_open",
+        "_bind: /proc/self/fd/",
+    },
     "seerd/training/attempt.py": {"write_imports: /proc/self/environ"},  # else none is known
     "agent/launch.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/__main__.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances

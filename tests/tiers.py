@@ -21,6 +21,7 @@ import pytest
 
 from bench.testbed.rig.network import NoRigError, require_tools
 from tests.oldest import OLDEST, oldest_python
+from tests.podman import why_no_podman
 
 FAST, SYSTEM = "fast", "system"
 FASTEST = (
@@ -301,6 +302,13 @@ NEEDS = (
         places=(
             "tests/agent/test_agent_host.py::test_elsewhere_descendants_and_groups_come_from_ps",
         ),
+    ),
+    Need(
+        "podman",
+        "run trials in containers",
+        why_no_podman,
+        fixtures=frozenset({"podman"}),
+        in_ci=False,
     ),
     Need(
         "oldest",

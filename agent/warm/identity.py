@@ -14,6 +14,10 @@ from typing import Any, Sequence
 from seerd.agent.warm import gpu_share
 
 MARKER = "SEERD_ATTEMPT"
+ENDED = "ended-{}"
+"""In a container the file, in the agent's folder, with the exit status of this process, as
+waitpid(2) has it.
+"""
 PR_SET_PDEATHSIG = 1
 ARGUMENTS, VARIABLES = 4096, 65536
 """Bytes of padding."""

@@ -57,6 +57,7 @@ class Boot:
     # seconds for which it may be billed until it has its first agent; None: `ORPHAN_TIMEOUT_S`
     orphan_timeout_s: float | None = None
     python: str = ""  # the interpreter whose torch is read at the first boot; empty: none
+    containers: bool = False  # whether the user may use Docker, and so become root
 
 
 def user_data(boot: Boot) -> str:
@@ -104,6 +105,8 @@ def cloud_config(boot: Boot) -> str:
         "passwd": "*",
         "ssh_authorized_keys": [boot.authorised.strip()],
     }
+    if boot.containers:
+        user["groups"] = ["docker"]  # made if the image has none
     may = {
         "path": "/etc/sudoers.d/seerd",
         "permissions": "0440",

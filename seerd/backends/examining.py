@@ -58,6 +58,13 @@ class Notes:
         self.lines.append(Finding(check, level, found, todo, cloud=self.cloud))
 
 
+def of_engines(works: Sequence[str]) -> tuple[Level, str]:
+    """Return what it means that these engines of containers work where trials need one."""
+    if works:
+        return "ok", f"{works[0]} runs trials in containers"
+    return "problem", "neither Podman, Docker nor Apptainer works, and train.container needs one"
+
+
 @dataclass(frozen=True, slots=True)
 class Peak:
     """The most that a plan wants at a time."""

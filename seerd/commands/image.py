@@ -124,6 +124,11 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
         )
     if asked.data and not spec.train.data:
         raise UsageError("--data: the spec has no train.data to put into the image")
+    if spec.train.container:
+        raise UsageError(
+            "image build prepares machines for trials without train.container: put the container's "
+            "image into a machine image with the engine's own pull"
+        )
     now = time.strftime("%Y%m%d-%H%M%S")
     name = asked.name or f"seerd-{spec.name}-{now}"
     if not _NAME.fullmatch(name):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from seerd.agent.protocol import Download, Job
-from seerd.backends.backend import MARGIN_S, Backend, Site
+from seerd.backends.backend import MARGIN_S, PYTHON, Backend, Site
 from seerd.backends.base import Quote
 from seerd.backends.by_name import by_name
 from seerd.core.events import JobFacts, RunFacts
@@ -120,8 +120,8 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         script=train.script,
         args=project_paths.arguments(spec),
         launcher=train.launcher,
-        python=train.python or kind.python,
-        python_in=kind.python_in(spec),
+        python=train.python or (PYTHON if train.container else kind.python),
+        python_in="" if train.container else kind.python_in(spec),
         env={**train.env, **({} if path is None else {"PYTHONPATH": path})},
         setup=list(train.setup),
         store="",
@@ -135,6 +135,8 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         fill=list(train.fill),
         observed=train.observed,
         secrets=list(train.secrets),
+        container=train.container,
+        mounts=list(train.mounts),
     )
 
 

@@ -103,7 +103,7 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
     spec, if it sets it) and of editable installations.
     """
     base, entries = spec.folder, spec.train.env.get("PYTHONPATH")
-    here = spec.cluster.here
+    here = spec.cluster.here and not spec.train.container
     if entries is None and here:
         base, entries = Path.cwd(), around.get("PYTHONPATH")
     folders = [(base / entry).resolve() for entry in (entries or "").split(":") if entry]

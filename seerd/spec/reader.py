@@ -50,6 +50,8 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "ingress": v.size,
         "env": v.environment,
         "secrets": v.list_of(v.variable),
+        "container": v.image,
+        "mounts": v.list_of(v.mount),
     },
     "policy": {
         "name": v.text,

@@ -45,6 +45,8 @@ class Train:
     env: dict[str, str] = field(default_factory=dict)
     # environment variables of which trials get this machine's values, which are in no file
     secrets: tuple[str, ...] = ()
+    container: str = ""  # the image that trials and `setup` run in; empty: none
+    mounts: tuple[str, ...] = ()  # folders of the machines that it sees too
     ingress_gb: float = 0.0  # GB that every instance fetches, whatever fetches them
     # modules that are imported before trials start; None: that is learned; none of them: trials
     # start with nothing imported
@@ -274,7 +276,8 @@ def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
     elif script and not get("train.setup") and not get("train.data"):  # these may bring it
         search = get("train.env", {}).get("PATH") or os.environ.get("PATH", os.defpath)
         try:
-            reason = program.why_not(script, source, search, here=here)
+            is_here = here and not get("train.container")
+            reason = program.why_not(script, source, search, here=is_here)
         except (OSError, RuntimeError, ValueError) as error:
             reason = _no_path(error)
         if reason:
@@ -282,7 +285,10 @@ def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
     for name in get("train.secrets", ()):
         if name in get("train.env", {}):
             reader.wrong("train.secrets", name, "it is in train.env too, which is kept in files")
+    if get("train.mounts") and not get("train.container"):
+        reader.wrong("train.mounts", None, "is for trials in a container: name its image")
     plain = ("args", "python", "setup", "data", "env", "secrets", "preload", "follow")
+    plain += ("container", "mounts")
     given = {key: value for key in plain if (value := get(f"train.{key}")) is not None}
     return Train(
         script=script,

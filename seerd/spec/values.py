@@ -265,6 +265,20 @@ def variable(value: Any) -> str:
     return str(value)
 
 
+def image(value: Any) -> str:
+    """Take the name of a container's image."""
+    if not text(value) or value.startswith("-") or value.split() != [value]:
+        raise ValueError('an image\'s name is needed, as "docker.io/pytorch/pytorch:2.5.1"')
+    return str(value)
+
+
+def mount(value: Any) -> str:
+    """Take the path of a folder that a container sees too."""
+    if not text(value).startswith("/") or set(value) & set(",:\0"):
+        raise ValueError("an absolute path without comma and colon is needed")
+    return str(value)
+
+
 def tags(value: Any) -> dict[str, str]:
     """Take the user's tags (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html). Those of
     seerd are refused, since they mark what it may end.

@@ -104,7 +104,8 @@ class Ec2Backend(Backend[Ec2Keys]):
             hard_end=until,
             max_usd_per_h=quote.bid,
             prices=dict(quote.prices),
-            python=spec.train.python or self.python,
+            python="" if spec.train.container else spec.train.python or self.python,
+            containers=bool(spec.train.container),
         )
 
     async def examine(self, case: Case) -> list[Finding]:

@@ -61,6 +61,7 @@ class Ec2Settings:
     # MiB/s at which the disks are loaded from snapshots; None: as they are read
     load_rate: int | None = None
     python: str = ""  # the interpreter of the trials, whose torch is read at boot; empty: none
+    containers: bool = False  # whether trials run in containers, so that Docker has to obey
     tags: Mapping[str, str] = field(default_factory=dict)  # the user's own tags
     # highest price for spot, USD per hour; None: the on-demand price
     max_usd_per_h: float | None = None

@@ -16,11 +16,12 @@ from typing import Any
 
 import asyncssh
 
+from seerd.agent.container import ENGINES
 from seerd.agent.gpu_devices import cuda_devices
 from seerd.agent.needs import needs_torch
 from seerd.backends.backend import FREE_BYTES, PYTHON, GpuUse
 from seerd.backends.bundle import build_agent
-from seerd.backends.examining import Case, Finding, Level, store_findings
+from seerd.backends.examining import Case, Finding, Level, of_engines, store_findings
 from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.hosts.provider import SshHost, hosts_of
 from seerd.backends.ssh.connecting import UnreachableError, open_connection
@@ -36,7 +37,7 @@ OLDEST = (3, 9)
 
 SCRIPT = """
 import json, os, shutil, subprocess, sys, time
-python, store = sys.argv[1], sys.argv[2]
+python, store, engines = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 def said(*command):
     try:
         done = subprocess.run(command, stdout=-1, stderr=-1, stdin=subprocess.DEVNULL,
@@ -49,7 +50,9 @@ at = time.time()
 smi = said("nvidia-smi", "-L")
 ask = "import torch; print(torch.__version__, torch.cuda.device_count())"
 torch = said(python, "-c", ask) if python else None
+works = [name for name in engines if said(name, *engines[name])[0] == 0]
 print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "torch": torch,
+    "engines": works if engines else None,
     "free": shutil.disk_usage(os.path.expanduser("~")).free,
     "store": os.access(store, os.W_OK) if store else None}))
 """
@@ -61,8 +64,13 @@ async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
     python = train.python or PYTHON
     is_known = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
     asks = is_known and needs_torch(train.launcher, train.source / train.script)
+    asks = asks and not train.container
     # no interpreter: none must have torch, or it is unknown before the source arrives
-    asked = python if asks else "", by_address(kept).address if kept else ""
+    asked = (
+        python if asks else "",
+        by_address(kept).address if kept else "",
+        json.dumps(ENGINES if train.container else {}),
+    )
     few = asyncio.Semaphore(AT_ONCE)
     hosts = await asyncio.gather(*(_look(host, few, *asked) for host in hosts_of(keys)))
     return [case.peak(None)[1], *hosts, *await store_findings(kept, train.data, None)]
@@ -81,13 +89,16 @@ async def _connected(
             connection.abort()
 
 
-async def _look(host: SshHost, few: asyncio.Semaphore, python: str, store: str) -> Finding:
+async def _look(
+    host: SshHost, few: asyncio.Semaphore, python: str, store: str, engines: str
+) -> Finding:
     """Ask a host for what trials need. `python`: the interpreter that must have torch, if any;
-    `store`: the directory of the checkpoint store; empty: it is in S3.
+    `store`: the directory of the checkpoint store; empty: it is in S3. `engines`: commands that ask
+    engines of containers, of which trials need one, as JSON.
     """
     check = f"host {host.name}"
     try:
-        command = shlex.join(["python3", "-", python, store])
+        command = shlex.join(["python3", "-", python, store, engines])
         async with _connected(host, few) as connection, asyncio.timeout(ASKING_S):
             before = time.time()
             done = await connection.run(command, input=SCRIPT)
@@ -123,6 +134,8 @@ def _judged(
     free_gib = answer["free"] / 2**30
     if answer["free"] < FREE_BYTES:
         wrong.append(f"{free_gib:.1f} GiB free in its home folder; 2 GiB are needed")
+    if answer["engines"] == []:
+        wrong.append(of_engines([])[1])
     if answer["store"] is False:
         wrong.append(f"the store {store} is not there, or cannot be written there")
     level: Level = "problem" if wrong else "warning"

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.agent.arguments import fixed_environment, interpreter_words
+from seerd.agent.container import ENGINE_S, ENGINES
 from seerd.agent.needs import needs_torch
 from seerd.backends.backend import GRACE_S, Backend, GpuUse, RunFiles, Site
 from seerd.backends.base import Machine, Quote
-from seerd.backends.examining import Case, Finding, Level, Notes
+from seerd.backends.examining import Case, Finding, Level, Notes, of_engines
 from seerd.backends.local.keys import LocalKeys
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts
@@ -61,7 +62,7 @@ class LocalBackend(Backend[LocalKeys]):
                 "train.data is for rented instances; on this machine, name the folder in the "
                 "script or in train.args"
             )
-        if spec.train.launcher == "command" or spec.train.setup:
+        if spec.train.launcher == "command" or spec.train.setup or spec.train.container:
             return None
         return (
             why_no_python(
@@ -104,7 +105,10 @@ class LocalBackend(Backend[LocalKeys]):
             slots = f"{wanted or machine.cores} CPU slots of {machine.cores} cores"
             level = "ok" if train.launcher == "command" else "warning"
             notes.note("GPUs", level, f"no CUDA device: trials run on {slots}")
-        if train.launcher != "command":
+        if train.container:
+            works = [engine for engine, words in ENGINES.items() if _works(engine, *words)]
+            notes.note("container", *of_engines(works))
+        elif train.launcher != "command":
             _python(notes, case.spec, train.python or sys.executable, devices)
         return notes.lines
 
@@ -152,6 +156,14 @@ class LocalBackend(Backend[LocalKeys]):
                 f"cluster.gpus = {wanted}, but this machine has {devices} CUDA devices"
             )
         return wanted or devices or machine.cores
+
+
+def _works(*command: str) -> bool:
+    try:
+        asked = subprocess.run(command, capture_output=True, check=False, timeout=ENGINE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
 
 
 def _python(notes: Notes, spec: Spec, python: str, devices: int) -> None:

@@ -1,0 +1,116 @@
+"""Podman for tests, with storage and settings of its own, and an image of this machine's Python and
+shell: the same files at the same places, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+IMAGE = "localhost/seerd-test:1"
+LEFT_OUT = {"site-packages", "test", "idlelib", "tkinter", "ensurepip", "__pycache__", "config-3"}
+SETTINGS = """
+[containers]
+cgroups = "disabled"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"""
+STORAGE = """
+[storage]
+driver = "overlay"
+graphroot = "{top}/images"
+runroot = "{top}/running"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    """Podman beside the machine's own. `env`: what makes a process use it."""
+
+    env: dict[str, str]
+
+    def __call__(self, *words: str, data: bytes | None = None) -> str:
+        """What a command of Podman prints."""
+        done = subprocess.run(
+            ["podman", *words],
+            env={**os.environ, **self.env},
+            input=data,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+
+@contextlib.contextmanager
+def podman_in(top: Path) -> Iterator[Podman]:
+    """A Podman that has the image."""
+    settings, storage = top / "containers.conf", top / "storage.conf"
+    settings.write_text(SETTINGS)
+    storage.write_text(STORAGE.format(top=top))
+    podman = Podman({"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)})
+    podman("import", "--change", "ENV MADE_BY=image", "-", IMAGE, data=_archive())
+    try:
+        yield podman
+    finally:
+        podman("rm", "--all", "--force", "--time", "0")
+        podman("rmi", "--all", "--force")
+
+
+def _archive() -> bytes:
+    """A tar archive of the image's files."""
+    python = Path(os.path.realpath(sys.executable))
+    library = Path(os.__file__).parent
+    modules = [path for path in library.rglob("*") if not LEFT_OUT & _names(path, library)]
+    shell = Path("/bin/sh")
+    binaries = [python, shell, *(path for path in modules if path.suffix == ".so")]
+    files = {python, shell, *(path for path in modules if path.is_file()), *_libraries(binaries)}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", dereference=True) as archive:
+        for path in sorted(files):
+            archive.add(path, str(path).lstrip("/"))
+        for name in ("python3", "sh"):  # on every PATH
+            link = tarfile.TarInfo(f"usr/bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, str(python if name == "python3" else shell)
+            archive.addfile(link)
+        for folder in ("tmp", "proc", "sys", "dev", "etc"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            archive.addfile(entry)
+    return out.getvalue()
+
+
+def _names(path: Path, top: Path) -> set[str]:
+    names = path.relative_to(top).parts
+    return {*names, *(name[:8] for name in names if name.startswith("config-3"))}
+
+
+def _libraries(binaries: list[Path]) -> set[Path]:
+    """The shared libraries that these need."""
+    listed = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False)
+    return {Path(path) for path in re.findall(r"(/[^\s:]+) \(0x", listed.stdout)}
+
+
+def why_no_podman() -> str:
+    """Why no container can run here; empty if one can."""
+    if shutil.which("podman") is None:
+        return "podman not found"
+    if os.geteuid() != 0:
+        return "only root may mount an image's layers everywhere"
+    done = subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr.strip() if done.returncode else ""
