@@ -262,6 +262,10 @@ class Rig:
         """So much room is left on its disk."""
         self._switch("fill-disk", instance=instance, free_bytes=free_bytes)
 
+    def mount_disk(self, instance: str, folder: str, size_bytes: int = 8 << 30) -> None:
+        """Its image mounts the instance store there now, in a folder of root's."""
+        self._switch("mount-disk", instance=instance, folder=folder, size_bytes=size_bytes)
+
     def set_gpus(self, instance: str, count: int, health: str = "ok") -> None:
         """nvidia-smi shows so many from now on; with another health than "ok" it fails as with a
         broken driver.

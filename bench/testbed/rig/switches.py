@@ -196,6 +196,10 @@ async def _fill_disk(rig: Control, given: dict[str, Any]) -> None:
     _machine(rig, given).fill_disk(int(given.get("free_bytes", 0)))
 
 
+async def _mount_disk(rig: Control, given: dict[str, Any]) -> None:
+    _machine(rig, given).mount_disk(str(given["folder"]), int(given["size_bytes"]))
+
+
 async def _gpus(rig: Control, given: dict[str, Any]) -> None:
     machine = _machine(rig, given)
     machine.set_gpus(
@@ -314,6 +318,7 @@ SWITCHES: dict[str, Switch] = {
     "without-tokens": _without_tokens,
     "end-session": _end_session,
     "fill-disk": _fill_disk,
+    "mount-disk": _mount_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,
     "timing": _timing,

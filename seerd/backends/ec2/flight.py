@@ -243,6 +243,7 @@ class Flight:
             root=settings.root,
             orphan_timeout_s=self._orphan_timeout_s,
             python=settings.python,
+            scratch=settings.scratch or "",
         )
         image = self._context.image
         request = run_instances(settings, self._token, candidate, image, user_data(boot))

@@ -285,7 +285,7 @@ REASONS: dict[str, dict[str, str]] = {
     "awaited": {
         "launched": "launched[ ({where})]; it costs nothing until it runs",
         "running": "runs, and is billed; it boots until somebody can log in",
-        "unreached": "runs, and nobody can log in: {detail}",
+        "unreached": "runs, and cannot be used yet: {detail}",
         "reached": "its agent answers; data, setup commands and checks are next",
     },
     "noticed": {

@@ -18,7 +18,7 @@ from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import one_size, quote_of
+from seerd.backends.ec2.offer import check_scratch, one_size, quote_of
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, Peak, denied_action
 from seerd.errors import UsageError
@@ -121,6 +121,7 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
     listed = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
     try:
         one_size(notes.keys, {kind.name: kind.gpus for kind in found})
+        check_scratch(notes.keys, found)
     except UsageError as error:
         notes.problem("types", str(error))
         return tuple(found)
