@@ -327,7 +327,8 @@ class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-notice
     """The cloud will take the instance away, or its agent has found something out about it."""
 
     what: Notice  # kind of the notice
-    by: float | None = None  # when it is taken away; None if the cloud does not say
+    # when it is taken away; None: the cloud does not say, or has canceled its maintenance
+    by: float | None = None
     why: str = ""  # text for display
 
 

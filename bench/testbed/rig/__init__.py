@@ -226,8 +226,10 @@ class Rig:
         """Recommend a rebalance in its metadata."""
         self._switch("rebalance", instance=instance)
 
-    def maintain(self, instance: str, seconds: float) -> None:
-        """Schedule its reboot in its metadata, in so many seconds; nothing happens then."""
+    def maintain(self, instance: str, seconds: float | None) -> None:
+        """Schedule its reboot in its metadata, in so many seconds; nothing happens then. None: what
+        was scheduled is canceled.
+        """
         self._switch("maintain", instance=instance, seconds=seconds)
 
     def lose(self, instance: str) -> None:
@@ -339,6 +341,10 @@ class Rig:
     ) -> None:
         """So many may be live at once there; None: any number."""
         self._switch("capacity", type=instance_type, zone=zone, instances=instances, market=market)
+
+    def buy(self, instance_type: str, zone: str, instances: int) -> str:
+        """The id of a Capacity Reservation of so many, which has begun and has no end."""
+        return str(self._switch("buy", type=instance_type, zone=zone, instances=instances))
 
     def set_quota(self, family: str, vcpus: int, market: str = "on-demand") -> None:
         """vCPUs of the families "P", "G" or "Standard" that may be live at once; Service Quotas

@@ -19,7 +19,7 @@ from aiohttp import web
 from bench.testbed.rig import aws, network
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.cloud import BY_SPOT, Cloud, Instance
-from bench.testbed.rig.ec2 import DISK_KEY, Limits, Pool
+from bench.testbed.rig.ec2 import DISK_KEY, Bought, Limits, Pool
 from bench.testbed.rig.faults import Fault, Faults
 from bench.testbed.rig.proxy import Proxy
 from bench.testbed.rig.timing import Timing, fast
@@ -145,7 +145,9 @@ async def _rebalance(rig: Control, given: dict[str, Any]) -> None:
 
 
 async def _maintain(rig: Control, given: dict[str, Any]) -> None:
-    _find(rig, given).metadata.maintenance_at = time.time() + float(given["seconds"])
+    seconds = given["seconds"]
+    at = None if seconds is None else time.time() + float(seconds)
+    _find(rig, given).metadata.maintenance_at = at
 
 
 async def _lose(rig: Control, given: dict[str, Any]) -> None:
@@ -229,6 +231,12 @@ async def _capacity(rig: Control, given: dict[str, Any]) -> None:
         rig.proxy.ec2.limits.capacity.pop(pool, None)
     else:
         rig.proxy.ec2.limits.capacity[pool] = int(given["instances"])
+
+
+async def _buy(rig: Control, given: dict[str, Any]) -> str:
+    name, pool = f"cr-0{secrets.token_hex(8)}", Pool(given["type"], given["zone"], "on-demand")
+    rig.proxy.ec2.limits.bought[name] = Bought(pool, int(given["instances"]))
+    return name
 
 
 async def _quota(rig: Control, given: dict[str, Any]) -> None:
@@ -323,6 +331,7 @@ SWITCHES: dict[str, Switch] = {
     "hold-memory": _hold_memory,
     "timing": _timing,
     "capacity": _capacity,
+    "buy": _buy,
     "quota": _quota,
     "buckets": _buckets,
     "throttled": _throttled,

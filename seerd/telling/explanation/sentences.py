@@ -292,6 +292,7 @@ REASONS: dict[str, dict[str, str]] = {
         "interruption": "the cloud takes {instance} away[ at {by_s:at}]",
         "rebalance": "the cloud will probably take {instance} away[ at {by_s:at}]",
         "maintenance": "the cloud will reboot or stop {instance}[ at {by_s:at}] for maintenance",
+        "canceled": "the cloud has canceled the maintenance of {instance}",
         "unhealthy": "{instance} is not used any more[: {detail}]",
         "cold": "on {instance} {detail}",
     },
