@@ -173,6 +173,17 @@ def _way_to(machine: RemoteMachine) -> dict[str, Any]:
     return {"proxy_command": options.proxy_command} if options.proxy_command else {}
 
 
+def way_in(machine: RemoteMachine) -> str:
+    """Return what a login goes through, for people; empty: it goes straight. Raises `ValueError` if
+    ~/.ssh/config cannot be read.
+    """
+    if machine.proxy:
+        return f"through {' '.join(machine.proxy[:3])}"
+    way = _way_to(machine)
+    what = "ProxyJump" if "config" in way else "ProxyCommand"
+    return f"through the {what} of {CONFIG}" if way else ""
+
+
 def _identity(machine: RemoteMachine) -> dict[str, Any]:
     """Return asyncssh's options. ssh-agent is never forwarded, whatever ~/.ssh/config says."""
     options: dict[str, Any] = {"agent_forwarding": False}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from seerd.aws import disk_keys, images, quotas, reservations, types
@@ -101,12 +100,8 @@ async def _bought(notes: AwsNotes) -> Reservation | None:
     found = await notes.ask("capacity", "ec2:DescribeCapacityReservations", asked)
     if found is not None:
         notes.keys = replace(notes.keys, instance_type=(found.type,), market=("on-demand",))
-        says = f"{found.id}: {found.free} of {found.total} {found.type} in {found.zone} are free"
-        for at, what in ((found.begins, "begins"), (found.ends, "its instances end")):
-            moment = "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(" ", "minutes")
-            says += f"; {what} at {moment}" if moment else ""
         level: Level = "ok" if found.free or found.begins is not None else "warning"
-        notes.note("capacity", level, says)
+        notes.note("capacity", level, found.text)
     return found
 
 
