@@ -40,6 +40,7 @@ from seerd.agent.wire import decode, encode
 
 log = logging.getLogger("agent")
 CHECK = 8  # length of a line's checksum, in bytes
+MOVED_S = 60.0  # how much two readings of the same moment may differ at most, as clocks are set
 Order = Union[Prepare, Start, Stop, Grow]
 
 
@@ -54,7 +55,7 @@ class AgentJournal:
         self._path = path
         self.last = 0  # number of the newest fact; 0: none
         self.prepared: Optional[Prepare] = None  # the last one that succeeded
-        self.noticed: set[str] = set()  # every `what` that an agent of this folder has reported
+        self._noticed: dict[str, Noticed] = {}  # the last of each kind, of all agents here
         self.share: Optional[int] = None  # GPUs of the last `Shared`; None: there is none
         # facts of attempts that an earlier agent had started and not ended
         self.open: dict[tuple[str, int], list[Fact]] = {}
@@ -96,6 +97,17 @@ class AgentJournal:
         self._flushed = False
         for fact, line in zip(made, lines):
             self._remember(fact, line)
+
+    def is_news(self, notice: Noticed) -> bool:
+        """Return whether no agent of this folder has reported this. Maintenance may be canceled, or
+        moved by more than `MOVED_S`; other notices are for ever.
+        """
+        before = self._noticed.get(notice.what)
+        if notice.what != "maintenance":
+            return before is None
+        if before is None or before.by is None:
+            return notice.by is not None
+        return notice.by is None or abs(notice.by - before.by) > MOVED_S
 
     def flush(self) -> None:
         """Flush what has not been acknowledged to the disk. Raises `AgentJournalError`."""
@@ -160,7 +172,7 @@ class AgentJournal:
         self.last = fact.seq
         self._waiting.append(line)
         if isinstance(fact, Noticed):
-            self.noticed.add(fact.what)
+            self._noticed[fact.what] = fact
         if isinstance(fact, Shared):
             self.share = fact.gpus
         order = self._orders.get(fact.id) if isinstance(fact, Prepared) else None

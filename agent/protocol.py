@@ -461,7 +461,8 @@ class Noticed(_Fact):
     # reboot, stop or end it; "unhealthy": it cannot be used any more; "cold": trials start more
     # slowly than they could
     what: str
-    by: Optional[float]  # when the cloud does that; None: unknown
+    # when the cloud does that; None: unknown, and of "maintenance": it does not any more
+    by: Optional[float]
     why: str = ""
 
 

@@ -40,7 +40,9 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def carry_out(task: dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
-    """Do the task; the last answer is `done`, or `failed` with the reason. `program`: the zip."""
+    """Do the task; the last answer is `done`, or the reason: `failed`, or `later` if it is worth
+    another try. `program`: the zip.
+    """
     home = Path.home()
     folder = home / ".seerd" / task["run"]
     try:
@@ -53,12 +55,18 @@ def carry_out(task: dict[str, Any], program: str, stream: BinaryIO, say: Say) ->
             "left": lambda: _left(task["run"], folder),
         }
         say({"done": does[task["do"]]()})
+    except LaterError as error:
+        say({"later": str(error)})
     except (OSError, PushError, EndError, LeaseFolderError, ValueError) as error:
         say({"failed": str(error)})
 
 
 class EndError(Exception):
     """An agent does not start, or does not end."""
+
+
+class LaterError(Exception):
+    """This machine is not ready yet."""
 
 
 # ---------------------------------------------------------------- begin
@@ -69,6 +77,8 @@ def _begin(
 ) -> dict[str, Any]:
     """Start an agent with its source; return socket, received bytes, and whether it is new."""
     os.umask(0o077)
+    if task["scratch"]:
+        os.environ["HOME"] = str(_home_on(task["scratch"], folder))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     os.chdir(folder)
@@ -76,6 +86,24 @@ def _begin(
     started = _ensure_agent(task, program)
     socket_path = str(_short(folder) / "agent.sock")
     return {"socket": socket_path, "received": received, "started": started}
+
+
+def _home_on(scratch: str, folder: Path) -> Path:
+    """Make `folder` a link to a folder on the disk that is mounted at `scratch`, and return the
+    home beside that, for what setup commands and trials keep in theirs. Raises `LaterError` until
+    the disk is mounted and may be written to.
+    """
+    if not os.path.ismount(os.path.realpath(scratch)):
+        raise LaterError(f"no disk is mounted at {scratch} (cluster.scratch)")
+    home = Path(scratch, "seerd")
+    try:
+        (home / ".seerd" / folder.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except PermissionError as error:
+        raise LaterError(f"the disk at {scratch} cannot be written to: {error}") from None
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.is_symlink():
+        folder.symlink_to(home / ".seerd" / folder.name)
+    return home
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:

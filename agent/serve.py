@@ -218,11 +218,12 @@ class Agent:
         Trials save at once, even without a daemon: that costs little, and the cloud may not wait.
         """
         self._doomed = self._doomed or notice.what == "interruption"
-        if notice.what not in self._journal.noticed and not self._ended.is_set():
+        at, by = clock.now(), None if notice.by is None else clock.of_wall(notice.by)
+        noted = Noticed(0, at, notice.what, by)
+        if self._journal.is_news(noted) and not self._ended.is_set():
             log.warning("notice of the cloud: %s", notice)
             self._orders.save_all()
-            at, by = clock.now(), None if notice.by is None else clock.of_wall(notice.by)
-            self._beside(self._report_soon(Noticed(0, at, notice.what, by)))
+            self._beside(self._report_soon(noted))
 
     async def _report_soon(self, fact: Fact) -> None:
         self._report([fact])

@@ -37,7 +37,8 @@ class Notice:
     # "interruption": it takes this instance away; "rebalance": it probably will; "maintenance": it
     # reboots, stops or ends it
     what: str
-    by: Optional[float] = None  # when it takes it away (wall clock); None: unknown
+    # when it does that (wall clock); None: unknown, and of "maintenance": none is scheduled
+    by: Optional[float] = None
 
 
 class Metadata:
@@ -49,24 +50,30 @@ class Metadata:
         self._token_ends = 0.0
 
     def look(self) -> list[Notice]:
-        """Return the notices; none if the service does not answer as it should."""
+        """Return the notices; none of what the service does not answer as it should."""
         (action,), (advice,) = self._objects(ACTION) or [{}], self._objects(REBALANCE) or [{}]
         notices = []
         if isinstance(action.get("action"), str):  # "terminate", "stop" or "hibernate"
             notices.append(Notice("interruption", _moment(action.get("time"), SPOT_TIME)))
         if "noticeTime" in advice:
             notices.append(Notice("rebalance"))
-        active = [each for each in self._objects(MAINTENANCE) if each.get("State") == "active"]
+        scheduled = self._objects(MAINTENANCE)
+        active = [each for each in scheduled or [] if _is_active(each)]
         begins = [_moment(each.get("NotBefore"), MAINTENANCE_TIME) for each in active]
-        if known := [at for at in begins if at is not None]:
-            notices.append(Notice("maintenance", min(known)))
+        if moments := [at for at in begins if at is not None]:
+            notices.append(Notice("maintenance", min(moments)))
+        elif scheduled is not None and not active:
+            notices.append(Notice("maintenance"))
         return notices
 
-    def _objects(self, path: str) -> list[dict[str, Any]]:
+    def _objects(self, path: str) -> Optional[list[dict[str, Any]]]:
+        """Return the objects of a page, none if it is not there; None: there is no answer."""
         try:
             answer = json.loads(self._get(path))
+        except HTTPError as error:
+            return [] if error.code == http.client.NOT_FOUND else None
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
-            return []
+            return None
         answers = answer if isinstance(answer, list) and path == MAINTENANCE else [answer]
         return [each for each in answers if isinstance(each, dict)]
 
@@ -90,7 +97,7 @@ class Metadata:
 
 
 def watch(report: Callable[[Notice], Any], every_s: float = 2.0) -> None:
-    """Call `report` in another thread once per kind of notice, until `RuntimeError`."""
+    """Call `report` in another thread with each notice that has changed, until `RuntimeError`."""
     url = os.environ.get(ENDPOINT) or DEFAULT
     args = (url, report, every_s)
     threading.Thread(target=_keep_asking, args=args, name="spot", daemon=True).start()
@@ -98,16 +105,22 @@ def watch(report: Callable[[Notice], Any], every_s: float = 2.0) -> None:
 
 def _keep_asking(url: str, report: Callable[[Notice], Any], every_s: float) -> None:
     metadata = Metadata(url)
-    reported: set[str] = set()
+    reported: dict[str, Notice] = {}
     while True:
         for notice in metadata.look():
-            if notice.what not in reported:
-                reported.add(notice.what)
+            if reported.get(notice.what) != notice:
+                reported[notice.what] = notice
                 try:
                     report(notice)
                 except RuntimeError:  # the agent's loop has ended
                     return
         time.sleep(every_s)
+
+
+def _is_active(event: dict[str, Any]) -> bool:
+    """Return whether maintenance is neither canceled nor completed, which its description says."""
+    over = str(event.get("Description")).startswith(("[Canceled]", "[Completed]"))
+    return event.get("State") == "active" and not over
 
 
 def _moment(text: Any, form: str) -> Optional[float]:

@@ -40,7 +40,7 @@ def test_each_step_of_an_instance_is_a_line(cloud: Cloud) -> None:
     runs = "    9.0s  i-0: runs, and is billed; it boots until somebody can log in"
     assert told(cloud, 0, 9.0, "running") == runs
     assert told(cloud, 0, 70.0, "unreached", why=WHY) == (
-        f"   70.0s  i-0: runs, and nobody can log in: {WHY}"
+        f"   70.0s  i-0: runs, and cannot be used yet: {WHY}"
     )
     assert told(cloud, 0, 90.0, "reached") is None, "what is made ready has lines of its own"
 
@@ -54,7 +54,7 @@ def test_a_cause_that_several_instances_have_is_told_once_and_another_one_again(
     console = Console(width=200)
     with console.capture() as shown:
         console.print(summary(cloud.state, alive=True))
-    assert f"note: nobody can log in to i-0, i-1, i-2: {WHY}; connection refused" in shown.get()
+    assert f"note: i-0, i-1, i-2 cannot be used: {WHY}; connection refused" in shown.get()
 
 
 def test_the_live_view_has_the_same_lines(cloud: Cloud) -> None:

@@ -137,7 +137,7 @@ def test_the_page_leads_from_an_empty_account_to_a_model(account: Rig, terminal:
     assert printed["Quota"].endswith("0.0\n\n"), "so far there is none"
     assert "problem " not in printed["The doctor"]
     assert "ok       permissions" in printed["The doctor"]
-    assert ", 0 failed, 0 unknown; about $" in printed["The canary"]
+    assert ", 0 failed, 0 unknown, 4 not tried; about $" in printed["The canary"]
     assert "0 instances, 0 volumes left" in printed["The run"]
     assert (terminal.folder / "model" / "checkpoint.pt").stat().st_size
     assert (

@@ -269,6 +269,9 @@ def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:
     assert "the same number of GPUs" in of(sizes, "types").found
     none = ill.see(instance_type=["m5.large"], price="$1")
     assert "m5.large has no GPU" in of(none, "types").found
+    bare = of(ill.see(instance_type=["p3.8xlarge"], scratch="/opt/dlami/nvme"), "types")
+    assert "cluster.scratch: p3.8xlarge has no instance store" in bare.found
+    assert of(ill.see(scratch="/opt/dlami/nvme"), "types").level == "ok"
     part = of(ill.see(instance_type=["g6f.large"], price="$1"), "types")
     assert (part.level, part.found) == ("ok", "g6f.large (1 L4, 2 vCPUs)")
     wrong = of(ill.see(instance_type=["g6f.large"], price="$1", gpus=4), "types")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from seerd.aws.cloud import Cloud
@@ -31,6 +32,15 @@ class Reservation:
     block: bool  # whether it is a Capacity Block
     begins: float | None = None  # None: it has begun
     ends: float | None = None  # when its instances end at the latest; None: it has no end
+
+    @property
+    def text(self) -> str:
+        """What is free in it and when it begins and ends, for people."""
+        says = f"{self.id}: {self.free} of {self.total} {self.type} in {self.zone} are free"
+        for at, what in ((self.begins, "begins"), (self.ends, "its instances end")):
+            moment = "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(" ", "minutes")
+            says += f"; {what} at {moment}" if moment else ""
+        return says
 
 
 async def reservation(cloud: Cloud, named: str) -> Reservation:

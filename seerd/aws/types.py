@@ -20,6 +20,7 @@ class Ec2Type:
     gpu: str  # the name of its GPUs; empty if it has none
     vcpus: int
     architectures: tuple[str, ...] = ("x86_64",)  # those of its processor
+    storage_gb: int = 0  # of its instance store; 0: it has none
 
 
 def family_of(name: str) -> str:
@@ -40,7 +41,7 @@ BUNDLED = {
         Ec2Type("p3.2xlarge", 1, "V100", 8),
         Ec2Type("p3.8xlarge", 4, "V100", 32),
         Ec2Type("p3.16xlarge", 8, "V100", 64),
-        Ec2Type("p3dn.24xlarge", 8, "V100", 96),
+        Ec2Type("p3dn.24xlarge", 8, "V100", 96, storage_gb=1800),
         Ec2Type("p2.xlarge", 1, "K80", 4),
         Ec2Type("p2.8xlarge", 8, "K80", 32),
         Ec2Type("p2.16xlarge", 16, "K80", 64),
@@ -66,6 +67,7 @@ async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
             gpus[0].get("Name", "") if gpus else "",
             row["VCpuInfo"]["DefaultVCpus"],
             tuple(row.get("ProcessorInfo", {}).get("SupportedArchitectures", ("x86_64",))),
+            row.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
         )
     unknown = ", ".join(name for name in names if name not in known)
     if unknown:

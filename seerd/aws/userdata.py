@@ -58,14 +58,16 @@ class Boot:
     orphan_timeout_s: float | None = None
     python: str = ""  # the interpreter whose torch is read at the first boot; empty: none
     containers: bool = False  # whether the user may use Docker, and so become root
+    scratch: str = ""  # where a disk will be mounted, for the user's home; empty: nowhere
 
 
 def user_data(boot: Boot) -> str:
     """Return the user data. Raises `ValueError` for unsafe values, or if it is too long."""
-    for text in (boot.run, boot.host_public, boot.authorised):
+    for text in (boot.run, boot.host_public, boot.authorised, boot.scratch):
         if not _is_plain(text):
             raise ValueError(
-                "a run's name and public keys are single lines of printable text without quotes"
+                "a run's name, folders and public keys are single lines of printable text without "
+                "quotes"
             )
     # Named here, since a boundary by chance would make a repeated launch another one.
     message = MIMEMultipart(boundary="=======seerd=======")
@@ -89,6 +91,7 @@ def boothook(boot: Boot) -> str:
         run=boot.run,
         hard_end=math.floor(boot.hard_end),
         watch="" if boot.root else watch,
+        scratch=_SCRATCH.format(user=USER, at=boot.scratch) if boot.scratch else "",
         read=_READ.format(prefix=str(PurePosixPath(boot.python).parent.parent)) if reads else "",
     )
 
@@ -147,7 +150,7 @@ begin --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s 
     --timer-property=DefaultDependencies=no "$(command -v shutdown)" -P now || {{
     setsid /bin/sh -c "sleep $left; shutdown -P now" > /dev/null 2>&1 < /dev/null &
 }}
-{watch}{read}"""
+{watch}{scratch}{read}"""
 
 _WATCH = """\
 
@@ -175,6 +178,19 @@ shutdown -P now
 SEERD_DESERTED
 begin --unit=seerd-deserted /bin/sh /run/seerd-deserted || {{
     setsid /bin/sh /run/seerd-deserted > /dev/null 2>&1 < /dev/null &
+}}
+"""
+
+_SCRATCH = """\
+
+# The agent's home on a fast disk: an image mounts it at some time of the boot, and its top may be
+# root's alone.
+cat > /run/seerd-scratch << 'SEERD_SCRATCH'
+#!/bin/sh
+until mountpoint -q '{at}' && install -d -m 700 -o {user} '{at}/seerd'; do sleep 1; done
+SEERD_SCRATCH
+begin --unit=seerd-scratch /bin/sh /run/seerd-scratch || {{
+    setsid /bin/sh /run/seerd-scratch > /dev/null 2>&1 < /dev/null &
 }}
 """
 

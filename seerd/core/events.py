@@ -38,12 +38,12 @@ Guide, Spot Instance interruption notices).
 Awaited = Literal[
     "launched",  # the cloud has made it; it does not run yet
     "running",  # it runs, and is billed; its agent cannot have been started yet
-    "unreached",  # it runs, and cannot be logged in to
+    "unreached",  # it runs, and cannot be logged in to, or is not ready yet
     "reached",  # its agent answers: data, setup commands and checks are next
 ]
 """How far an instance is that was asked for and is not ready."""
 SetbackCause = Literal[
-    "ssh",  # it could not be logged in to
+    "ssh",  # it could not be logged in to, or was not ready in time
     "store",  # it cannot write to or read from the checkpoint store
     "setup",  # the spec's setup commands fail there
     "torch",  # torch cannot use its GPUs
@@ -327,7 +327,8 @@ class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-notice
     """The cloud will take the instance away, or its agent has found something out about it."""
 
     what: Notice  # kind of the notice
-    by: float | None = None  # when it is taken away; None if the cloud does not say
+    # when it is taken away; None: the cloud does not say, or has canceled its maintenance
+    by: float | None = None
     why: str = ""  # text for display
 
 

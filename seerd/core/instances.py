@@ -52,7 +52,7 @@ def ready(event: events.InstanceReady, state: State) -> None:
         state.ledger.void(event.command)
         _charge(state, instance.id, requested_gpus, event.running_since, instance.usd_per_h)
     fleet.slow.pop(instance.id, None)
-    instance.until = sooner(instance.until, fleet.until.pop(instance.id, None))
+    instance.maintained_s = fleet.until.pop(instance.id, None)
     if instance.id in fleet.shared:
         shared(fleet.shared.pop(instance.id), state)
     if instance.id in fleet.noticed:
@@ -140,7 +140,7 @@ def noticed(event: events.InstanceNoticed, state: State) -> None:
     instance, result = state.fleet.instances[event.instance], state.result
     is_ready = instance.phase is InstancePhase.READY
     if event.what == "maintenance":
-        instance.until = sooner(instance.until, _until(state, event))
+        instance.maintained_s = _until(state, event)
         return
     if _is_hint(state, event):
         if event.what == "cold" and event.why not in result.notes:  # others report the same
@@ -165,7 +165,7 @@ def sooner(first: float | None, second: float | None) -> float | None:
 
 
 def _until(state: State, maintenance: events.InstanceNoticed) -> float | None:
-    """Return until when an instance may be used; None: its maintenance has no time."""
+    """Return until when an instance may be used; None: its maintenance is canceled."""
     return None if maintenance.by is None else max(maintenance.by, state.now + SAVING_S)
 
 

@@ -342,9 +342,8 @@ def retiring(state: State) -> list[tuple[float, Retired]]:
     """Return the instances that end before the run, or are rebooted, and when each is replaced."""
     lead_s, limit_s = state.rules.retire_s + release_s(state), limit_at(state)
     rented, ready = state.fleet.instances.values(), InstancePhase.READY
-    ending = (i for i in rented if i.until and i.phase is ready)
-    ends = ((i.until, i.id) for i in ending if i.until is not None and i.until - lead_s < limit_s)
-    return [(until - lead_s, Retired(instance=name, by_s=until)) for until, name in ends]
+    ends = ((i.ends_s, i.id) for i in rented if i.phase is ready and i.ends_s - lead_s < limit_s)
+    return [(ends_s - lead_s, Retired(instance=name, by_s=ends_s)) for ends_s, name in ends]
 
 
 def _ask_at(state: State) -> float:

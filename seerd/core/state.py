@@ -199,8 +199,8 @@ class Instance:
     # GPU-seconds with a trial of which the utilisation is known, and those that were computed in
     known_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
-    # when it ends itself, or its maintenance begins, if the run may go on longer
-    until: float | None = None
+    until: float | None = None  # when it ends itself, if the run may go on longer
+    maintained_s: float | None = None  # when its maintenance begins; None: none is scheduled
     why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
     cloud_id: str = ""  # its id in the cloud, from the cloud's answer on; empty: not known
@@ -209,6 +209,13 @@ class Instance:
     awaited: Awaited | None = None  # how far it was last; None: the cloud has not answered
     ran_s: float | None = None  # when it was first reported to run; None: not yet
     unreached: str = ""  # why nobody could log in, text for display; empty: not reported
+
+    @property
+    def ends_s(self) -> float:
+        """When it ends itself, or its maintenance begins; infinite: neither is known."""
+        return min(
+            (at for at in (self.until, self.maintained_s) if at is not None), default=math.inf
+        )
 
     @property
     def usable(self) -> int:

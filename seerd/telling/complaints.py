@@ -205,12 +205,12 @@ def complaints_of(state: State) -> dict[str, str]:
 
 
 def unreached_text(instances: Sequence[Instance]) -> str:
-    """Write that nobody can log in to these instances, with each cause once."""
+    """Write that these instances cannot be used yet, with each cause once."""
     causes = dict.fromkeys(instance.unreached for instance in instances if instance.unreached)
     those = ", ".join(instance.cloud_id for instance in instances[:MOST_UNREACHED])
     more = len(instances) - MOST_UNREACHED
     those += f" and {more} more" if more > 0 else ""
-    return f"nobody can log in to {those}: {'; '.join(causes)}"
+    return f"{those} cannot be used: {'; '.join(causes)}"
 
 
 def awaited_notes(state: State) -> list[str]:

@@ -332,6 +332,8 @@ def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
 def test_what_the_cloud_has_announced_belongs_to_no_attempt_and_is_remembered(opened):
     opened(PREPARE, prepared(), START, started(), Noticed(0, 5.0, "interruption", 60.0))
     again = opened()
-    assert (again.noticed, again.last, list(again.open)) == ({"interruption"}, 3, [("t1", 1)])
+    assert (again.last, list(again.open)) == (3, [("t1", 1)])
+    assert not again.is_news(Noticed(0, 9.0, "interruption", 700.0))
+    assert again.is_news(Noticed(0, 9.0, "rebalance", None))
     assert again.open["t1", 1] == []
     assert after(again, 2) == [Noticed(3, 5.0, "interruption", 60.0)]

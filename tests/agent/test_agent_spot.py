@@ -18,6 +18,7 @@ from seerd.agent.spot import ACTION, ENDPOINT, MAINTENANCE, REBALANCE, TOKENS, M
 
 TAKEN = b'{"action": "terminate", "time": "2026-11-20T08:22:00Z"}'
 TAKEN_BY = 1795162920.0
+NO_MAINTENANCE = Notice("maintenance")
 SAVES_WHEN_ASKED = """
 import json, os, time
 folder = os.environ["SEERD_DIR"]
@@ -95,27 +96,35 @@ def watched(rig, service):
 
 def test_what_the_service_says_becomes_notices(service):
     metadata = Metadata(service.url)
-    assert metadata.look() == []
+    assert metadata.look() == [NO_MAINTENANCE]
     service.pages[REBALANCE] = b'{"noticeTime": "2026-11-20T08:00:00Z"}'
-    assert metadata.look() == [Notice("rebalance")]
+    assert metadata.look() == [Notice("rebalance"), NO_MAINTENANCE]
     service.pages[ACTION] = TAKEN
-    assert metadata.look() == [Notice("interruption", TAKEN_BY), Notice("rebalance")]
+    notices = [Notice("interruption", TAKEN_BY), Notice("rebalance"), NO_MAINTENANCE]
+    assert metadata.look() == notices
     assert service.tokens == 1
 
 
-def scheduled(state: object, begins: object, code: str = "system-reboot") -> dict[str, object]:
+def scheduled(
+    state: object, begins: object, code: str = "system-reboot", words: str = "scheduled reboot"
+) -> dict[str, object]:
     """An event as the service has it."""
-    return {"NotBefore": begins, "Code": code, "EventId": "instance-event-1", "State": state}
+    about = {"NotBefore": begins, "Code": code, "Description": words, "State": state}
+    return about | {"EventId": "instance-event-1"}
 
 
 @pytest.mark.parametrize(
     ("events", "found"),
     [
-        ([], []),
-        ([scheduled("completed", "20 Nov 2026 08:22:00 GMT")], []),
-        ([scheduled("canceled", "20 Nov 2026 08:22:00 GMT")], []),
+        ([], [NO_MAINTENANCE]),
+        ([scheduled("completed", "20 Nov 2026 08:22:00 GMT")], [NO_MAINTENANCE]),
+        ([scheduled("canceled", "20 Nov 2026 08:22:00 GMT")], [NO_MAINTENANCE]),
+        (
+            [scheduled("active", "20 Nov 2026 08:22:00 GMT", words="[Canceled] scheduled reboot")],
+            [NO_MAINTENANCE],
+        ),
         ([scheduled("active", "soon"), scheduled("active", 3), 7], []),
-        ({"State": "active"}, []),
+        ({"State": "active"}, []),  # it does not say when
         (
             [
                 scheduled("active", "21 Nov 2026 08:22:00 GMT"),
@@ -149,7 +158,7 @@ def test_each_kind_of_notice_is_told_once_until_nobody_listens(service, monkeypa
     service.pages[REBALANCE] = b'{"noticeTime": "2026-11-20T08:00:00Z"}'
     thread.join(30)
     assert not thread.is_alive()
-    assert told == [Notice("interruption", TAKEN_BY), Notice("rebalance")]
+    assert told == [Notice("interruption", TAKEN_BY), NO_MAINTENANCE, Notice("rebalance")]
 
 
 @pytest.mark.parametrize(("token_s", "tokens"), [(21600, 1), (60, 6), (90, 1)])
@@ -164,9 +173,9 @@ def test_a_token_is_used_until_shortly_before_its_end(service, token_s, tokens):
 def test_an_answer_that_is_too_long_is_none(service):
     pad = b" " * ((1 << 16) - len(TAKEN))
     service.pages[ACTION] = TAKEN + pad
-    assert Metadata(service.url).look() == [Notice("interruption", TAKEN_BY)]
+    assert Metadata(service.url).look() == [Notice("interruption", TAKEN_BY), NO_MAINTENANCE]
     service.pages[ACTION] = pad + b" " + TAKEN
-    assert Metadata(service.url).look() == []
+    assert Metadata(service.url).look() == [NO_MAINTENANCE]
 
 
 def test_a_token_that_is_not_good_any_more_is_replaced(service):
@@ -174,8 +183,8 @@ def test_a_token_that_is_not_good_any_more_is_replaced(service):
     service.pages[ACTION] = TAKEN
     assert metadata.look()
     service.tokens += 1
-    assert metadata.look() == []
-    assert metadata.look() == [Notice("interruption", TAKEN_BY)]
+    assert metadata.look() == [NO_MAINTENANCE]
+    assert metadata.look() == [Notice("interruption", TAKEN_BY), NO_MAINTENANCE]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +203,13 @@ def test_a_token_that_is_not_good_any_more_is_replaced(service):
 def test_rubbish_is_no_notice(service, body, found):
     service.pages[ACTION] = body
     service.pages[REBALANCE] = b"{}"
-    assert Metadata(service.url).look() == found
+    assert Metadata(service.url).look() == [*found, NO_MAINTENANCE]
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"[" * 70_000, b"\xff\xfe"])
+def test_what_cannot_be_read_cancels_no_maintenance(service, body):
+    service.pages[MAINTENANCE] = body
+    assert Metadata(service.url).look() == []
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://", "nonsense"])
@@ -219,6 +234,27 @@ def test_a_notice_is_told_once_also_by_the_next_agent(watched, service):
     for _ in range(2):
         assert service.asked.acquire(timeout=60)
     assert watched.client().hello(2).last == 2
+
+
+def test_maintenance_is_taken_back_and_moved_also_for_the_next_agent(watched, service):
+    def schedule(*events: object) -> None:
+        service.pages[MAINTENANCE] = json.dumps(events).encode()
+
+    schedule(scheduled("active", "20 Nov 2026 08:22:00 GMT"))
+    watched.launch()
+    client = watched.connect()
+    assert client.until(Noticed).by == pytest.approx(TAKEN_BY, abs=0.1)
+    schedule(scheduled("active", "20 Nov 2026 09:22:00 GMT"))
+    moved = client.until(Noticed, lambda fact: fact.seq == 2)
+    assert moved.by == pytest.approx(TAKEN_BY + 3600.0, abs=0.1)
+    watched.lose_agent()
+    schedule()
+    watched.launch()
+    client = watched.connect(2)
+    assert client.until(Noticed).by is None
+    schedule(scheduled("active", "20 Nov 2026 08:22:00 GMT"))
+    again = client.until(Noticed, lambda fact: fact.seq == 4)
+    assert again.by == pytest.approx(TAKEN_BY, abs=0.1)
 
 
 def test_trials_of_a_doomed_instance_that_no_daemon_cares_for_save_and_leave(watched, service):

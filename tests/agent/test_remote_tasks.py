@@ -68,7 +68,7 @@ class Machine:
         sent = json.dumps(entries) + "\n" + "".join(files[name] for name in lacks)
         tree = hashlib.sha256(json.dumps(entries).encode()).hexdigest()
         asked = {"do": "begin", "tree": tree, "shape": SHAPE, "usual_shape": ["--slots"]}
-        asked["options"] = list(OPTIONS)
+        asked |= {"options": list(OPTIONS), "scratch": ""}
         return self.does({**asked, **task}, sent.encode() if lacks else b"")
 
     def agent(self) -> int:
@@ -194,6 +194,32 @@ def test_an_agent_begins_once_beside_its_source_and_ends_with_all_but_its_logs(
     assert machine.home.exists()
     assert machine.does({"do": "left"}) == [{"done": []}]
     assert machine.does({"do": "end", "patience_s": 0.0}) == [{"done": {}}]
+
+
+def test_an_agent_lives_on_a_disk_once_that_is_mounted(machine: Machine) -> None:
+    place = machine.home / "nvme"
+    place.mkdir()
+    assert machine.begins(FILES, scratch=str(place)) == [
+        {"later": f"no disk is mounted at {place} (cluster.scratch)"}
+    ]
+    assert not machine.folder.exists()
+    disk = Path("/dev/shm/seerd")
+    place.rmdir()
+    place.symlink_to("/dev/shm")
+    try:
+        answers = machine.begins(FILES, tuple(FILES), scratch=str(place))
+        assert answers[-1]["done"]["socket"] == str(machine.folder / "agent.sock")
+        assert isinstance(machine.hello(), Welcome)
+        agent = Path(f"/proc/{machine.agent()}")
+        assert (agent / "cwd").readlink() == disk / ".seerd" / RUN
+        assert f"HOME={place}/seerd".encode() in (agent / "environ").read_bytes().split(b"\0")
+        assert (disk.stat().st_mode & 0o777, machine.folder.is_symlink()) == (0o700, True)
+        assert machine.begins(FILES, scratch=str(place))[-1]["done"]["started"] is False
+        assert machine.does({"do": "end", "patience_s": 20.0}) == [{"done": {}}]
+        assert {path.name for path in machine.folder.iterdir()} == {"agent.log", "agent.out"}
+    finally:
+        machine.end()
+        shutil.rmtree(disk)
 
 
 def test_an_agent_that_hears_nothing_is_killed_after_some_patience(machine: Machine) -> None:

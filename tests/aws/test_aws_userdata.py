@@ -262,6 +262,28 @@ def test_the_libraries_of_torch_are_read_at_boot(tmp_path: Path) -> None:
     assert "seerd-read" not in boothook(replace(boot(), python=python, root=True))
 
 
+def test_a_folder_on_a_disk_is_made_when_that_is_mounted(tmp_path: Path) -> None:
+    """In the background, after all that ends the instance."""
+    text = boothook(replace(boot(), scratch="/opt/nvme"))
+    assert text.index("--unit=seerd-deserted") < text.index("begin --unit=seerd-scratch")
+    assert "seerd-scratch" not in boothook(boot())
+    programs(
+        tmp_path,
+        mountpoint=f"[ $(wc -l < {tmp_path}/slept) -ge 2 ]",  # mounted at the third look
+        install=f'echo "$@" >> {tmp_path}/made; [ $(wc -l < {tmp_path}/slept) -ge 3 ]',
+        sleep=f"echo >> {tmp_path}/slept",
+    )
+    (tmp_path / "slept").touch()
+    _, _, program = text.partition("<< 'SEERD_SCRATCH'\n")
+    program = f"PATH={tmp_path}:$PATH\n" + program.partition("SEERD_SCRATCH\n")[0]
+    subprocess.run(["sh", "-c", program], check=True, timeout=30)
+    assert (tmp_path / "made").read_text().splitlines() == [
+        "-d -m 700 -o seerd /opt/nvme/seerd"
+    ] * 2
+    with pytest.raises(ValueError, match="single lines"):
+        user_data(replace(boot(), scratch="/opt/it's"))
+
+
 def test_a_machine_that_is_being_imaged_has_no_agent_and_may_take_its_time() -> None:
     assert "seerd-deserted" not in user_data(Boot("a", 2e9, KEY, PUBLIC, PUBLIC, root=True))
     assert "begin --unit=seerd-deserted " in user_data(boot())

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,14 @@ from seerd.aws.policy import Needs, canary_policy, policy
 from seerd.aws.prices import Price
 from seerd.aws.userdata import POWER
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.request import Ec2Settings
+from seerd.backends.ssh import connecting
+from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.commands import canary
 from seerd.commands.canary import (
     inside,
     launching,
+    parts,
     planned,
     terminals,
 )
@@ -43,11 +48,18 @@ from seerd.commands.canary.inside import Facts, judged
 from seerd.commands.canary.launching import CanaryPlan
 from seerd.commands.canary.outcome import (
     CAP_USD,
+    CAPACITY,
     CHECKS,
+    CREDENTIALS,
+    DISKS,
+    FALLBACK,
     GPU_CAP_USD,
     GPU_CHECKS,
+    GPU_PARTS,
     LONGEST_GPU_S,
     LONGEST_S,
+    SCRATCH,
+    WAY_IN,
     CanaryRental,
     CheckOutcome,
     OutcomeLog,
@@ -57,6 +69,7 @@ from seerd.commands.canary.outcome import (
     most_usd,
     timeline,
 )
+from seerd.commands.canary.parts import USES
 from seerd.commands.canary.report import canary_view, kept_times, names_of, redacted, report_json
 from seerd.commands.options import SpecOptions
 from seerd.errors import CapError, UsageError
@@ -158,7 +171,11 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     rig.lose_reply("ec2:RunInstances", times=4)
     out, said = came_back(fly("canary", "--gpu", "--json"))
     told = json.loads(out)
-    assert results(told) == dict.fromkeys(CHECKS, "passed"), told["checks"]
+    unused = dict.fromkeys(USES, "untried")
+    assert results(told) == dict.fromkeys(CHECKS, "passed") | unused, told["checks"]
+    assert "untried  capacity: the spec has no cluster.capacity" in said
+    (way,) = (check for check in told["checks"] if check["check"] == WAY_IN)
+    assert way["said"] == "straight to the private address"
     assert f"It costs at most ${told['most_usd']:.3f}, of $0.20 that" in said
     assert told["usd"] < told["most_usd"] <= told["cap_usd"] == GPU_CAP_USD
     assert_nothing_left(rig)
@@ -195,6 +212,119 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     planned = json.loads(came_back(fly("plan", "--json"))[0])
     told_of = " ".join(planned["adjusted"])
     assert "as seerd canary measured on g4dn.xlarge in us-east-1" in told_of
+
+
+def test_each_part_that_a_spec_uses_is_tried(rig: Rig, fly: Fly) -> None:
+    """Spot with on-demand behind it, disks that are faster, and the instance store, which an image
+    mounts when it is up.
+    """
+    nvme = "/opt/dlami/nvme"
+    parts = {"market": ["spot", "on-demand"], "iops": 4000, "throughput": 250, "scratch": nvme}
+    process = fly("canary", "--gpu", "--json", **parts)
+
+    def gpu() -> list[str]:
+        return [i.id for i in rig.instances() if i.type == "g4dn.xlarge" and i.pid is not None]
+
+    (instance,) = until(gpu, FLIGHT_S)
+    until(lambda: mounted(rig, instance, nvme), FLIGHT_S)
+    told = json.loads(came_back(process)[0])
+    tried = dict.fromkeys(CHECKS, "passed") | {CAPACITY: "untried"}
+    assert results(told) == tried, told["checks"]
+    words = {check["check"]: check["said"] for check in told["checks"]}
+    assert (
+        words[FALLBACK]
+        == "spot was refused (SpotMaxPriceTooLow), and on-demand was given in its place"
+    )
+    assert words[DISKS] == "4000 IOPS and 250 MiB/s"
+    assert words[SCRATCH].startswith("the agent's home is on it, and ")
+    assert told["usd"] < told["most_usd"] <= GPU_CAP_USD
+    markets = {one.market for one in rig.account().values()}
+    assert markets == {"on-demand"}
+    assert_nothing_left(rig)
+
+
+def mounted(rig: Rig, instance: str, folder: str) -> bool:
+    """Mount a disk there, if the instance is up."""
+    try:
+        rig.mount_disk(instance, folder)
+    except ValueError:
+        return False
+    return True
+
+
+def test_what_was_bought_is_looked_at_and_nothing_small_is_launched_there(
+    rig: Rig, fly: Fly
+) -> None:
+    zone = next(iter(rig.subnets))
+    bought = rig.buy("p3.8xlarge", zone, 2)
+    out, _ = came_back(fly("canary", "--json", capacity=bought, instance_type=[]))
+    told = json.loads(out)
+    assert results(told)[CAPACITY] == "passed", told["checks"]
+    (found,) = (check for check in told["checks"] if check["check"] == CAPACITY)
+    assert f"2 of 2 p3.8xlarge in {zone} are free" in found["said"]
+    assert results(told)[FALLBACK] == "untried"
+    assert {one.type for one in rig.account().values()} == {"t3.small"}
+
+
+def test_credentials_that_end_before_a_run_of_the_spec_are_found(
+    rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "credentials"
+
+    def log_in(ends_s: float) -> None:
+        made = client(rig, "sts").get_session_token()["Credentials"]
+        ends = datetime.fromtimestamp(time.time() + ends_s, UTC).isoformat()
+        lines = {
+            "aws_access_key_id": made["AccessKeyId"],
+            "aws_secret_access_key": made["SecretAccessKey"],
+            "aws_session_token": made["SessionToken"],
+            "aws_expiration": ends,
+        }
+        keys.write_text("[default]\n" + "".join(f"{k} = {v}\n" for k, v in lines.items()))
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    own = {name: value for name, value in rig.env.items() if "ACCESS_KEY" not in name}
+    for name, value in (own | {"AWS_SHARED_CREDENTIALS_FILE": str(keys)}).items():
+        monkeypatch.setenv(name, value)
+    asked = SpecOptions(write())
+
+    async def examined() -> CheckOutcome:
+        plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
+        (found,) = await parts.credentials(plan)
+        return found
+
+    log_in(600.0)
+    short = asyncio.run(examined())
+    assert (short.check, short.result) == (CREDENTIALS, "failed")
+    assert "end in " in short.said
+    assert "log in again first, or use a role" in short.said
+    log_in(36_000.0)
+    long = asyncio.run(examined())
+    assert long.result == "passed"
+    assert long.said.endswith("; read anew, they are the same caller's")
+
+
+def test_why_nobody_can_log_in_is_said_while_it_is_waited_for(
+    rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group lets in its own network alone."""
+    for name, value in (rig.env | forked()).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Ec2Settings, "unreached_s", 1.0)
+    asked, heard = SpecOptions(write(address="public", boot="6s")), []
+
+    async def flight() -> CanaryResult:
+        plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
+        return await fly_over(plan, OutcomeLog(print, heard.append), tmp_path / "flight")
+
+    result = asyncio.run(flight())
+    found = {outcome.check: outcome for outcome in result.outcomes}
+    assert found["port 22"].result == "failed"
+    assert found[WAY_IN].said == "nobody was let in; tried straight to the public address"
+    let_in = "aws ec2 authorize-security-group-ingress"
+    assert let_in in found["port 22"].said
+    assert any("cannot be used yet: timed out" in line and let_in in line for line in heard)
 
 
 def test_what_is_wrong_is_found_and_nothing_stays(rig: Rig, fly: Fly, tmp_path: Path) -> None:
@@ -353,6 +483,8 @@ WITH_GPU = CanaryRental("g4dn.xlarge", 1, 0.526, LONGEST_GPU_S, 75)
 
 def test_the_most_that_it_may_cost() -> None:
     hours = 3 * LONGEST_S / 3600
+    fast = replace(WITH_GPU, speed_usd_per_h=0.2)
+    assert fast.most_usd - WITH_GPU.most_usd == pytest.approx(0.2 * LONGEST_GPU_S / 3600)
     disks = hours * 75 * 0.152 / 730
     assert SMALL.most_usd == pytest.approx(hours * (0.0208 + 0.08 + 0.005) + disks)
     assert check_cap([SMALL]) == most_usd([SMALL]) < CAP_USD
@@ -546,6 +678,42 @@ def test_an_instance_that_is_as_it_should_be() -> None:
 )
 def test_what_is_not_as_it_should_be(check: str, changes: dict[str, Any], result: str) -> None:
     assert outcome(check, **changes).result == result
+
+
+def test_a_launch_that_gets_spot_for_too_little_has_not_fallen_back() -> None:
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+    assert parts.fell_back(WatchedLaunch(request=spot)).result == "failed"
+    moments = WatchedLaunch(asked=1.0, answered=3.5, refused="SpotMaxPriceTooLow")
+    assert (parts.fell_back(moments).result, parts.fell_back(moments).seconds) == ("passed", 2.5)
+
+
+def test_a_login_goes_the_way_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host 10.0.*\n  ProxyJump me@bastion.example\n")
+    jumped = RemoteMachine("i-1", "10.0.0.1", "seerd", key=tmp_path / "key")
+    assert connecting.way_in(jumped) == "through the ProxyJump of ~/.ssh/config"
+    assert connecting.way_in(replace(jumped, address="10.1.0.1")) == ""
+    tunnel = replace(jumped, proxy=("aws", "ec2-instance-connect", "open-tunnel", "i-1"))
+    by_aws = connecting.way_in(tunnel)
+    assert by_aws == "through aws ec2-instance-connect open-tunnel"
+    launch = WatchedLaunch(login=1.0, way=by_aws)
+    outcome = parts.way_in(launch, spec_of().cluster)
+    assert (outcome.result, outcome.said) == ("passed", by_aws)
+
+
+def test_what_a_spec_does_not_use_is_not_tried() -> None:
+    def untried(*, gpu: bool, **keys: Any) -> dict[str, str]:
+        return {one.check: one.said for one in parts.not_tried(spec_of(**keys).cluster, gpu=gpu)}
+
+    assert set(untried(gpu=True)) == set(USES)
+    both = untried(gpu=False, scratch="/nvme", iops=4000)
+    assert {both[check] for check in GPU_PARTS} == {"--gpu tries it"}
+    used = {"market": ("spot", "on-demand"), "scratch": "/nvme", "throughput": 300}
+    assert set(untried(gpu=True, **used)) == {CAPACITY}
+    assert set(untried(gpu=True, **used, capacity="cr-1")) == {FALLBACK}
 
 
 def test_how_far_a_launch_came() -> None:
@@ -743,11 +911,11 @@ def test_the_table_has_a_line_for_each_check() -> None:
     from rich.console import Console
 
     row = {"check": "wrong zone", "result": "failed", "said": "no\nwhy", "seconds": 1.25}
-    told = {"passed": 0, "failed": 1, "unknown": 0, "usd": 0.01, "most_usd": 0.02}
+    told = {"passed": 0, "failed": 1, "unknown": 0, "untried": 4, "usd": 0.01, "most_usd": 0.02}
     told |= {"checks": [row | {"code": "X", "status": 400}]}
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(canary_view(told))
     text = console.export_text()
     assert text.startswith("failed   wrong zone")
     assert "no (X, status 400)" in text
-    assert "0 passed, 1 failed, 0 unknown; about $0.010, of at most $0.020" in text
+    assert "0 passed, 1 failed, 0 unknown, 4 not tried; about $0.010, of at most $0.020" in text

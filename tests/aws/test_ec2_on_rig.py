@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ RUN = "2026-11-20-rig"
 WITHIN_S = 3.0
 """EC2 is asked every half second, and a busy machine hears the answer late."""
 """How far the provider's account may be from the rig's, per instance."""
+LONG_ENOUGH_S = 20.0
+"""For a login and a first task on a busy machine."""
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def settings(rig: Rig, folder: Path) -> Ec2Settings:
     )
 
 
-def remote(folder: Path) -> Remote:
+def remote(folder: Path, scratch: str = "") -> Remote:
     bundle, source = folder / "agent.pyz", folder / "source"
     if not bundle.exists():
         build_agent(bundle)
@@ -67,6 +70,7 @@ def remote(folder: Path) -> Remote:
         power_off=False,
         spot=False,
         python="python3",
+        scratch=scratch,
     )
     return Remote(Bundle(bundle, source), options)
 
@@ -200,6 +204,55 @@ def test_a_second_life_reaches_the_instances_of_the_first(aws: Rig, tmp_path: Pa
 
     play(aws, tmp_path, first)
     play(aws, tmp_path, second)
+
+
+def test_an_agent_waits_for_the_instance_store_and_lives_there(aws: Rig, tmp_path: Path) -> None:
+    """Its image mounts that after the boot, and its top is root's."""
+    nvme = "/opt/dlami/nvme"
+    own = replace(settings(aws, tmp_path), scratch=nvme, unreached_s=0.0)
+
+    def judge() -> None:
+        (machine,) = aws.instances()
+        disk = Path(f"/proc/{machine.pid}/root{nvme}")
+        assert (disk / "seerd").stat().st_uid != disk.stat().st_uid == 0
+        pid = (disk / "seerd/.seerd" / RUN / "agent.pid").read_text()
+        assert (tmp_path / "pid").read_text() == pid
+
+    async def scenario() -> None:
+        reached = remote(tmp_path, scratch=nvme)
+        provider = Ec2Provider(own, reached)
+        try:
+            await provider.open()
+            launching = asyncio.create_task(provider.launch("1.0"))
+            while (news := await provider.progress()).what != "unreached" or "nvme" not in news.why:
+                pass
+            assert news.why == f"no disk is mounted at {nvme} (cluster.scratch)"
+            aws.mount_disk(news.instance, nvme)
+            launched = await launching
+            await reached.read(launched.instance, "agent.pid", tmp_path / "pid", 100)
+            await asyncio.to_thread(judge)
+            await provider.terminate(launched.instance)
+        finally:
+            await provider.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_store_that_is_never_mounted_is_the_cause(aws: Rig, tmp_path: Path) -> None:
+    nvme = "/opt/dlami/nvme"
+    own = replace(settings(aws, tmp_path), scratch=nvme, boot_s=LONG_ENOUGH_S)
+
+    async def scenario() -> None:
+        provider = Ec2Provider(own, remote(tmp_path, scratch=nvme))
+        try:
+            await provider.open()
+            with pytest.raises(LaunchError, match=r"was not ready within .*no disk is mounted at"):
+                await provider.launch("1.0")
+            assert aws.instances() == []
+        finally:
+            await provider.close()
+
+    asyncio.run(scenario())
 
 
 def test_prices_types_and_quotas_are_read(aws: Rig) -> None:

@@ -282,7 +282,7 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
     assert saved | {kind: None} == told | own | {kind: None}
     new = {"throughput": None, "load_rate": None, "python": "", "mend_s": 240.0, "address_s": 60.0}
     new |= {"prices": {}, "unreached_s": 60.0, "falls_back": False, "iops": None}
-    new |= {"capacity": None, "block": False}
+    new |= {"capacity": None, "block": False, "scratch": None}
     kept = KEPT[kind]
     hosts = [host | {"weight": 1.0} for host in kept] if isinstance(kept, list) else []
     assert saved[kind] == (kept | new if isinstance(kept, dict) else hosts)

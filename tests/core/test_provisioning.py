@@ -491,6 +491,30 @@ def test_maintenance_counts_from_its_time_on_and_only_before_the_end(
         assert all(stop.checkpoint and stop.grace_s > 0 for stop in stops)
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_maintenance_that_is_canceled_replaces_no_instance(facts: MakeFacts, early: bool) -> None:
+    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=400_000.0)
+    at = 0.5 if early else 50.0
+    if not early:
+        full(cloud)
+    cloud.fact(InstanceNoticed, "b", at, what="maintenance", by=4000.0)
+    assert cloud.fact(InstanceNoticed, "b", at + 1.0, what="maintenance", by=None) == []
+    if early:
+        full(cloud)
+    while due(cloud) < 5000.0:
+        assert stopped(cloud.wake(), "b") == []
+    assert cloud.state.fleet.instances["b"].phase is InstancePhase.READY
+
+
+def test_maintenance_that_is_canceled_too_late_changes_nothing(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, deadline_s=6000.0, budget_gpu_s=400_000.0)
+    full(cloud)
+    cloud.fact(InstanceNoticed, "b", 50.0, what="maintenance", by=100.0)
+    assert stopped(cloud.wake(), "b")
+    cloud.fact(InstanceNoticed, "b", 51.0, what="maintenance", by=None)
+    assert cloud.state.fleet.instances["b"].phase is InstancePhase.LEAVING
+
+
 def test_an_instance_with_cold_starts_is_used_and_that_is_noted_once(cloud: Cloud) -> None:
     full(cloud)
     before = notes_of(cloud.state)

@@ -45,6 +45,6 @@ def test_a_canary_finds_nothing_wrong(rig: Rig, distribution: Path, tmp_path: Pa
     )
     assert done.stdout, done.stderr
     told = json.loads(done.stdout)
-    wrong = [one for one in told["checks"] if one["result"] != "passed"]
+    wrong = [one for one in told["checks"] if one["result"] not in {"passed", "untried"}]
     assert (wrong, done.returncode) == ([], 0)
     assert rig.instances() == []

@@ -449,9 +449,17 @@ DECIDING = (
         "an instance stays in use until it is rebooted",
         "what an instance does is not lost by its maintenance",
         "instances.noticed",
-        "instance.until = sooner(instance.until, _until(state, event))",
+        "instance.maintained_s = _until(state, event)",
         "pass",
         (f"{PROVISIONING}::test_an_instance_is_left_five_minutes_before_its_maintenance",),
+    ),
+    Mutant(
+        "maintenance is for ever",
+        "an instance whose maintenance is canceled stays",
+        "instances.noticed",
+        "instance.maintained_s = _until(state, event)",
+        "instance.maintained_s = sooner(instance.maintained_s, _until(state, event))",
+        (f"{PROVISIONING}::test_maintenance_that_is_canceled_replaces_no_instance",),
     ),
     Mutant(
         "a crash on a GPU that has broken is the trial's",

@@ -226,8 +226,10 @@ class Rig:
         """Recommend a rebalance in its metadata."""
         self._switch("rebalance", instance=instance)
 
-    def maintain(self, instance: str, seconds: float) -> None:
-        """Schedule its reboot in its metadata, in so many seconds; nothing happens then."""
+    def maintain(self, instance: str, seconds: float | None) -> None:
+        """Schedule its reboot in its metadata, in so many seconds; nothing happens then. None: what
+        was scheduled is canceled.
+        """
         self._switch("maintain", instance=instance, seconds=seconds)
 
     def lose(self, instance: str) -> None:
@@ -261,6 +263,10 @@ class Rig:
     def fill_disk(self, instance: str, free_bytes: int = 0) -> None:
         """So much room is left on its disk."""
         self._switch("fill-disk", instance=instance, free_bytes=free_bytes)
+
+    def mount_disk(self, instance: str, folder: str, size_bytes: int = 8 << 30) -> None:
+        """Its image mounts the instance store there now, in a folder of root's."""
+        self._switch("mount-disk", instance=instance, folder=folder, size_bytes=size_bytes)
 
     def set_gpus(self, instance: str, count: int, health: str = "ok") -> None:
         """nvidia-smi shows so many from now on; with another health than "ok" it fails as with a
@@ -335,6 +341,10 @@ class Rig:
     ) -> None:
         """So many may be live at once there; None: any number."""
         self._switch("capacity", type=instance_type, zone=zone, instances=instances, market=market)
+
+    def buy(self, instance_type: str, zone: str, instances: int) -> str:
+        """The id of a Capacity Reservation of so many, which has begun and has no end."""
+        return str(self._switch("buy", type=instance_type, zone=zone, instances=instances))
 
     def set_quota(self, family: str, vcpus: int, market: str = "on-demand") -> None:
         """vCPUs of the families "P", "G" or "Standard" that may be live at once; Service Quotas

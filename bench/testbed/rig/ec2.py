@@ -35,6 +35,7 @@ NO_CAPACITY = (
 )
 MOST_VALUES = 200
 TOO_MANY = "The maximum number of filter values specified on a single call is {most}"
+TARGET = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
 NO_QUOTA = (
     "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for "
     "the instance bucket that the specified "
@@ -62,14 +63,25 @@ class Pool:
     market: str
 
 
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """A Capacity Reservation."""
+
+    pool: Pool
+    total: int
+    users: set[str] = field(default_factory=set)  # the ids of all instances that it ever had
+
+
 @dataclass(slots=True)
 class Limits:
     """What there is to have. `capacity`: instances that may be live at once, where it is limited;
-    `quota`: vCPUs per (family, market); `requests`: for more.
+    `quota`: vCPUs per (family, market); `bought`: reservations by their ids; `requests`: for more
+    quota.
     """
 
     capacity: dict[Pool, int] = field(default_factory=dict)
     quota: dict[tuple[str, str], int] = field(default_factory=dict)
+    bought: dict[str, Bought] = field(default_factory=dict)
     requests: list[dict[str, object]] = field(default_factory=list)
 
 
@@ -111,6 +123,8 @@ class Ec2:
         if call.action == "CreateImage":
             async with self.cloud.lock:
                 return await self._create_image(call, forward)
+        if call.action == "DescribeCapacityReservations":
+            return self._reservations(call)
         if call.action == "DescribeSpotPriceHistory":
             return self._spot_prices(call)
         if call.action in {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}:
@@ -158,6 +172,8 @@ class Ec2:
             return _xml(status, body)
         ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", body.decode())
         self.cloud.launched(ids, _user_data(call))
+        if bought := self.limits.bought.get(call.params.get(TARGET, "")):
+            bought.users.update(ids)
         if token:
             self.tokens[token] = Launched(print_, body, ids)
         return _xml(200, _without_addresses_of(body, self.cloud.unaddressed()))
@@ -204,6 +220,13 @@ class Ec2:
         low, high = call.number("MinCount"), call.number("MaxCount")
         _check_bid(call, pool)
         live, size = self.cloud.live(), aws.vcpus(pool.type)
+        if target := call.params.get(TARGET):
+            bought = self.limits.bought.get(target)
+            if bought is None or bought.pool != pool:
+                raise AwsError("InvalidParameterValue", f"{target} is not for such an instance")
+            if (free := self._free(bought)) < low:
+                raise AwsError("ReservationCapacityExceeded", f"{target} has {free} instances left")
+            return min(high, free)
         family = aws.bucket_of_quota(pool.type)
         limit = self.limits.quota.get((family, pool.market))
         if limit is not None:
@@ -326,6 +349,30 @@ class Ec2:
             (image,) = re.findall(r"<imageId>(ami-[0-9a-f]+)</imageId>", body.decode())
             await self.cloud.imaged(image, instance, tags)
         return _xml(status, body)
+
+    def _free(self, bought: Bought) -> int:
+        return bought.total - sum(instance.id in bought.users for instance in self.cloud.live())
+
+    def _reservations(self, call: Call) -> web.Response:
+        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeCapacityReservations.html"""
+        items = ""
+        for name in call.listed("CapacityReservationId") or list(self.limits.bought):
+            bought = self.limits.bought.get(name)
+            if bought is None:
+                code = "InvalidCapacityReservationId.NotFound"
+                raise AwsError(code, f"The capacity reservation '{name}' does not exist")
+            items += (
+                f"<item><capacityReservationId>{name}</capacityReservationId>"
+                f"<instanceType>{bought.pool.type}</instanceType>"
+                f"<availabilityZone>{bought.pool.zone}</availabilityZone>"
+                f"<totalInstanceCount>{bought.total}</totalInstanceCount>"
+                f"<availableInstanceCount>{self._free(bought)}</availableInstanceCount>"
+                "<state>active</state><startDate>2026-11-01T00:00:00.000Z</startDate>"
+                "<endDateType>unlimited</endDateType><reservationType>default</reservationType>"
+                "</item>"
+            )
+        inside = f"<capacityReservationSet>{items}</capacityReservationSet>"
+        return ec2_response("DescribeCapacityReservations", inside)
 
     def _spot_prices(self, call: Call) -> web.Response:
         """A price for each type and zone, and the one before it an hour ago: the history begins

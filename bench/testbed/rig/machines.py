@@ -215,6 +215,13 @@ class Machine:
         finally:
             os.close(fd)
 
+    def mount_disk(self, folder: str, size_bytes: int) -> None:
+        """Mount an empty disk there, whose top is root's alone. Raises `OSError`."""
+        (self.root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        options = f"mode=755,size={size_bytes}"
+        words = ["mount", "-t", "tmpfs", "-o", options, "disk", folder]
+        subprocess.run(["nsenter", f"--target={self.pid}", "--mount", *words], check=True)
+
     def set_gpus(self, count: int, health: str) -> None:
         """What nvidia-smi shows from now on: fewer devices, or a driver that does not answer
         (`health` other than "ok").

@@ -19,7 +19,7 @@ from aiohttp import web
 from bench.testbed.rig import aws, network
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.cloud import BY_SPOT, Cloud, Instance
-from bench.testbed.rig.ec2 import DISK_KEY, Limits, Pool
+from bench.testbed.rig.ec2 import DISK_KEY, Bought, Limits, Pool
 from bench.testbed.rig.faults import Fault, Faults
 from bench.testbed.rig.proxy import Proxy
 from bench.testbed.rig.timing import Timing, fast
@@ -145,7 +145,9 @@ async def _rebalance(rig: Control, given: dict[str, Any]) -> None:
 
 
 async def _maintain(rig: Control, given: dict[str, Any]) -> None:
-    _find(rig, given).metadata.maintenance_at = time.time() + float(given["seconds"])
+    seconds = given["seconds"]
+    at = None if seconds is None else time.time() + float(seconds)
+    _find(rig, given).metadata.maintenance_at = at
 
 
 async def _lose(rig: Control, given: dict[str, Any]) -> None:
@@ -196,6 +198,10 @@ async def _fill_disk(rig: Control, given: dict[str, Any]) -> None:
     _machine(rig, given).fill_disk(int(given.get("free_bytes", 0)))
 
 
+async def _mount_disk(rig: Control, given: dict[str, Any]) -> None:
+    _machine(rig, given).mount_disk(str(given["folder"]), int(given["size_bytes"]))
+
+
 async def _gpus(rig: Control, given: dict[str, Any]) -> None:
     machine = _machine(rig, given)
     machine.set_gpus(
@@ -225,6 +231,12 @@ async def _capacity(rig: Control, given: dict[str, Any]) -> None:
         rig.proxy.ec2.limits.capacity.pop(pool, None)
     else:
         rig.proxy.ec2.limits.capacity[pool] = int(given["instances"])
+
+
+async def _buy(rig: Control, given: dict[str, Any]) -> str:
+    name, pool = f"cr-0{secrets.token_hex(8)}", Pool(given["type"], given["zone"], "on-demand")
+    rig.proxy.ec2.limits.bought[name] = Bought(pool, int(given["instances"]))
+    return name
 
 
 async def _quota(rig: Control, given: dict[str, Any]) -> None:
@@ -314,10 +326,12 @@ SWITCHES: dict[str, Switch] = {
     "without-tokens": _without_tokens,
     "end-session": _end_session,
     "fill-disk": _fill_disk,
+    "mount-disk": _mount_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,
     "timing": _timing,
     "capacity": _capacity,
+    "buy": _buy,
     "quota": _quota,
     "buckets": _buckets,
     "throttled": _throttled,

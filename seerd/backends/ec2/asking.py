@@ -16,7 +16,14 @@ from seerd.aws.reservations import Reservation
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.base import Quote
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, place_of, quote_of
+from seerd.backends.ec2.offer import (
+    THE_SPEC,
+    bundled,
+    check_scratch,
+    one_size,
+    place_of,
+    quote_of,
+)
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.units import format_duration
@@ -45,6 +52,7 @@ async def quote(keys: Ec2Keys) -> Quote:
         if without:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
         gpus = one_size(keys, {kind.name: kind.gpus for kind in kinds})
+        check_scratch(keys, kinds)
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
         region = cloud.region
         price = AskedPrice(0.0, "") if bought is not None else await price_of(keys, cloud)

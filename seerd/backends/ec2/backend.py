@@ -140,6 +140,7 @@ class Ec2Backend(Backend[Ec2Keys]):
 
         settings = replace(kept, hard_end=until)
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=True)
+        options = replace(options, scratch=settings.scratch or "")
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
         provider = Ec2Provider(settings, remote, rests=Rests(files.path.parent / "rests"))
         own = (settings.region, provider.prolong, provider.progress)

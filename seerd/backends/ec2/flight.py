@@ -244,6 +244,7 @@ class Flight:
             orphan_timeout_s=self._orphan_timeout_s,
             python=settings.python,
             containers=settings.containers,
+            scratch=settings.scratch or "",
         )
         image = self._context.image
         request = run_instances(settings, self._token, candidate, image, user_data(boot))

@@ -12,6 +12,8 @@ from seerd.spec.keys import BackendKeys, setting
 
 Market = Literal["on-demand", "spot"]
 Address = Literal["private", "public", "instance-connect"]
+FOLDER = r"(/[\w.-]*[\w-])+"
+IS_FOLDER = "the absolute path of a folder, of letters, digits, `.`, `_` and `-`"
 
 
 def markets(value: Any) -> tuple[Market, ...]:
@@ -57,6 +59,8 @@ class Ec2Keys(BackendKeys):
     volume_gb: int | None = setting(v.whole(1), default=None)
     throughput: int | None = setting(v.whole(125), default=None)  # MiB/s (gp3); None: EBS's own
     iops: int | None = setting(v.whole(3000), default=None)  # of the disks; None: as they need
+    # where the instance store is mounted, on which the agent's home then lies; None: nowhere
+    scratch: str | None = setting(v.matching(FOLDER, IS_FOLDER), default=None)
     # MiB/s at which the disks are loaded from the image's snapshot; None: as they are read
     load_rate: int | None = setting(v.whole(100), default=None)
     # whether the first launch is one instance where none of this home was ever ready

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from seerd.planner.clouds import (
 from seerd.planner.model import ClusterFacts
 
 if TYPE_CHECKING:
+    from seerd.aws.types import Ec2Type
     from seerd.backends.ec2.request import Ec2Settings
     from seerd.spec.spec import Spec
 
@@ -120,6 +121,14 @@ def one_size(keys: Ec2Keys, gpus: Mapping[str, int]) -> int:
             f"{sizes}"
         )
     return next(iter(gpus.values()))
+
+
+def check_scratch(keys: Ec2Keys, kinds: Sequence[Ec2Type]) -> None:
+    """Check that all types have an instance store, if it is waited for. Raises `UsageError`."""
+    without = ", ".join(kind.name for kind in kinds if not kind.storage_gb)
+    if keys.scratch and without:
+        why = f"no instance store, so nothing would ever be mounted at {keys.scratch}"
+        raise UsageError(f"cluster.scratch: {without} has {why}: leave it out, or name other types")
 
 
 def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:

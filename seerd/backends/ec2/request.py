@@ -60,6 +60,7 @@ class Ec2Settings:
     iops: int | None = None  # of the disks; None: as many as the throughput needs
     # MiB/s at which the disks are loaded from snapshots; None: as they are read
     load_rate: int | None = None
+    scratch: str | None = None  # where the instance store is mounted, for the agent; None: nowhere
     python: str = ""  # the interpreter of the trials, whose torch is read at boot; empty: none
     containers: bool = False  # whether trials run in containers, so that Docker has to obey
     tags: Mapping[str, str] = field(default_factory=dict)  # the user's own tags

@@ -30,13 +30,17 @@ class _DiskCosts:
     start: float  # once for each instance
 
 
-def _disk_costs(keys: Ec2Keys, gb: int) -> _DiskCosts:
+def speed_usd_per_h(keys: Ec2Keys) -> float:
+    """Return what an hour of a disk costs in USD for being faster than others."""
     mib_s = keys.throughput or FREE_MIB_S
     speed = (mib_s - FREE_MIB_S) * MIB_S_MONTH_USD
     iops = max(4 * mib_s if keys.throughput else 0, keys.iops or 0)
-    speed += max(0, iops - FREE_IOPS) * IOPS_MONTH_USD
+    return (speed + max(0, iops - FREE_IOPS) * IOPS_MONTH_USD) / MONTH_H
+
+
+def _disk_costs(keys: Ec2Keys, gb: int) -> _DiskCosts:
     load = gb * LOADED_GB_USD if keys.load_rate else 0.0
-    return _DiskCosts((gb * GB_MONTH_USD + speed) / MONTH_H, load)
+    return _DiskCosts(gb * GB_MONTH_USD / MONTH_H + speed_usd_per_h(keys), load)
 
 
 def uncounted(keys: Ec2Keys, instances: int, instance_h: float) -> Uncounted:

@@ -68,16 +68,23 @@ class RemoteMachine:
 class UnreachableError(Exception):
     """There is no connection; the text is the cause. `final`: trying again would not help;
     `pause_s`: how long to leave the machine alone at least, seconds; `no_way`: the machine itself
-    may never have been reached, as behind a firewall.
+    may never have been reached, as behind a firewall; `reached`: it was, and is not ready.
     """
 
     def __init__(
-        self, cause: str, *, final: bool = False, pause_s: float = 0.0, no_way: bool = False
+        self,
+        cause: str,
+        *,
+        final: bool = False,
+        pause_s: float = 0.0,
+        no_way: bool = False,
+        reached: bool = False,
     ) -> None:
         super().__init__(cause)
         self.final = final
         self.pause_s = pause_s
         self.no_way = no_way
+        self.reached = reached
 
 
 OnFailure = Callable[[UnreachableError], None]
@@ -164,6 +171,17 @@ def _way_to(machine: RemoteMachine) -> dict[str, Any]:
     if options.tunnel:  # how to log in to what is between stands in the same file
         return {"config": [str(file)]}
     return {"proxy_command": options.proxy_command} if options.proxy_command else {}
+
+
+def way_in(machine: RemoteMachine) -> str:
+    """Return what a login goes through, for people; empty: it goes straight. Raises `ValueError` if
+    ~/.ssh/config cannot be read.
+    """
+    if machine.proxy:
+        return f"through {' '.join(machine.proxy[:3])}"
+    way = _way_to(machine)
+    what = "ProxyJump" if "config" in way else "ProxyCommand"
+    return f"through the {what} of {CONFIG}" if way else ""
 
 
 def _identity(machine: RemoteMachine) -> dict[str, Any]:
@@ -280,8 +298,7 @@ async def reach(
                 raise ProviderError(f"{machine}: {error}") from error
             pause_s = max(error.pause_s, wait_s) * random.uniform(1.0, 1.5)  # noqa: S311
             if asyncio.get_running_loop().time() + pause_s > end:
-                raise ProviderError(
-                    f"{machine} could not be reached over SSH within {for_s:.0f}s: {error}"
-                ) from error
+                what = "was not ready" if error.reached else "could not be reached over SSH"
+                raise ProviderError(f"{machine} {what} within {for_s:.0f}s: {error}") from error
         await asyncio.sleep(pause_s)
         wait_s = min(longest_wait_s, wait_s * 1.5)

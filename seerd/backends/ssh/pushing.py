@@ -118,6 +118,8 @@ async def _serve(
             return answer["done"]
         if "failed" in answer:
             raise ProviderError(answer["failed"])
+        if "later" in answer:
+            raise UnreachableError(str(answer["later"]), reached=True)
         if answer.get("need"):
             process.stdin.write(packed.zip)
         if answer.get("manifest"):

@@ -61,6 +61,7 @@ class AgentOptions:
     python: str = PYTHON  # interpreter on the machines: a path, or a name on PATH
     # the run's share of their GPUs beside other runs there; None: they are its alone
     weight: float | None = None
+    scratch: str = ""  # where a disk will be mounted that its home lies on; empty: nowhere
 
     def argv(self, lease_s: float) -> list[str]:
         """Return an agent's options without its folder and shape. `lease_s`: the first lease."""
@@ -349,6 +350,7 @@ class Remote:
             "options": self._options.argv(self.lease_s()),
             "shape": link.shape,
             "usual_shape": self._options.shape(None, None),
+            "scratch": self._options.scratch,
             **more,
         }
         run, python = self._options.run, self._options.python

@@ -25,9 +25,11 @@ from seerd.aws.images import Image
 from seerd.aws.policy import canary_policy
 from seerd.backends.ec2.doctor import needs_of
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.uncounted import speed_usd_per_h
 from seerd.commands.canary.expedition import CanaryResult, fly
 from seerd.commands.canary.launching import SMALL, CanaryPlan
 from seerd.commands.canary.outcome import (
+    DEAREST,
     LONGEST_GPU_S,
     LONGEST_S,
     CanaryRental,
@@ -90,7 +92,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
 
     with tempfile.TemporaryDirectory(prefix="seerd-canary-") as folder:
         result = until_signal(
-            lambda: fly(plan, OutcomeLog(say_outcome), Path(folder)), say, "everything"
+            lambda: fly(plan, OutcomeLog(say_outcome, say), Path(folder)), say, "everything"
         )
     raise typer.Exit(conclude(plan, result, at, names, say, json=json))
 
@@ -149,6 +151,7 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
             if image.architecture == "arm64":
                 raise UsageError(f"--gpu rents a {GPU_TYPE}, and the image is for arm64")
             with_gpu = await _rental(cloud, GPU_TYPE, 1, LONGEST_GPU_S, image)
+            with_gpu = replace(with_gpu, speed_usd_per_h=DEAREST * speed_usd_per_h(cluster))
         region = cloud.region
     rentals = [small, *([with_gpu] if with_gpu else [])]
     return CanaryPlan(

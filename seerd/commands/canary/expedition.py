@@ -30,7 +30,7 @@ from seerd.backends.ec2.doctor import needs_of
 from seerd.backends.ec2.register import BY_ITSELF
 from seerd.clock import wall
 from seerd.commands import doctor
-from seerd.commands.canary import inside, launching, terminals
+from seerd.commands.canary import inside, launching, parts, terminals
 from seerd.commands.canary.launching import (
     GPU,
     LEASE,
@@ -41,6 +41,9 @@ from seerd.commands.canary.launching import (
     CanaryPlan,
 )
 from seerd.commands.canary.outcome import (
+    CAPACITY,
+    CREDENTIALS,
+    FALLBACK,
     GPU_WORK_S,
     LONGEST_GPU_S,
     LONGEST_S,
@@ -80,29 +83,41 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
     and `InterruptedRentalError` when it was cancelled; both only after everything was given back.
     """
     begun = wall()
-    small = CanaryFleet(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
-    fleets = [small]
+    log.add(*parts.not_tried(plan.cluster, gpu=plan.gpu is not None))
+    falls_back, by_s = FALLBACK not in log.outcomes, begun + LONGEST_S
+    own, others = (SMALL[:-1], SMALL[-1:]) if falls_back else (SMALL, ())
+    small = rebooted = CanaryFleet(plan, plan.small, own, by_s, folder / "small")
+    fleets, with_gpu = [small], []
+    if others:
+        rebooted = CanaryFleet(plan, plan.small, others, by_s, folder / "fallback")
+        fleets.append(rebooted)
     if plan.gpu is not None:
-        fleets.append(CanaryFleet(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu"))
+        with_gpu = [CanaryFleet(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu")]
+        fleets += with_gpu
     why, interrupted = "the canary was over before", False
     checks = _Checks(plan, log, folder, CanaryResult([]))
+    awaited = [asyncio.create_task(_say_awaited(one, log)) for one in fleets]
     try:
         for one in fleets:
             await one.provider.open()
         async with asyncio.timeout(plan.work_s):
             await _all(
                 checks.record(checks.doctor(), "doctor"),
+                checks.record(parts.credentials(plan), CREDENTIALS),
                 checks.record(checks.printed_policy(), "printed policy"),
+                *([checks.record(parts.capacity(plan), CAPACITY)] if plan.cluster.capacity else []),
                 checks.prove(small),
                 checks.end(small, LEASE, lease),
-                checks.end(small, REBOOT, reboot),
-                *(checks.with_gpu(one) for one in fleets[1:]),
+                checks.end(rebooted, REBOOT, reboot, *([FALLBACK] if falls_back else [])),
+                *(checks.with_gpu(one) for one in with_gpu),
             )
     except asyncio.CancelledError:
         interrupted = True
     except TimeoutError:
         why = "the time of the canary was over before"
     finally:
+        for task in awaited:
+            task.cancel()
         left = await to_its_end(given_back(fleets, log))
         await to_its_end(_all(*(one.provider.close() for one in fleets)))
     if interrupted:
@@ -115,6 +130,14 @@ async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
         result.launches += [(one.rental.type, it) for it in one.cloud.launches.values()]
         result.usd += one.usd()
     return result
+
+
+async def _say_awaited(fleet: CanaryFleet, log: OutcomeLog) -> None:
+    """Say why instances cannot be used yet, as long as this is not cancelled."""
+    while True:
+        news = await fleet.provider.progress()
+        if news.what == "unreached":
+            log.say(f"{news.instance} cannot be used yet: {news.why}")
 
 
 async def _all(*works: Coroutine[Any, Any, None]) -> None:
@@ -173,9 +196,16 @@ class _Checks:
         fleet: CanaryFleet,
         token: str,
         ending: Callable[[CanaryFleet, WatchedLaunch], Awaitable[CheckOutcome]],
+        *fallback: str,
     ) -> None:
-        with self.failing(token):
-            self.log.add(await ending(fleet, await fleet.launch(token)))
+        """Launch an instance, and end it this way. `fallback`: the check of its launch, if it bids
+        for spot.
+        """
+        with self.failing(token, *fallback):
+            launch = await fleet.launch(token)
+            if fallback:
+                self.log.add(parts.fell_back(launch))
+            self.log.add(await ending(fleet, launch))
 
     async def prove(self, fleet: CanaryFleet) -> None:
         """Launch an instance, check everything on it, and end it."""
@@ -184,7 +214,7 @@ class _Checks:
             await fleet.launch(PROVED)
         except Exception as error:  # noqa: BLE001
             trouble = why_of(error)
-        self.log.add(*timeline(launch, trouble))
+        self.log.add(*timeline(launch, trouble), parts.way_in(launch, fleet.cluster))
         if trouble:
             return
         home = self.folder / "elsewhere"
@@ -220,6 +250,13 @@ class _Checks:
                     answers = passed("GPU", listed.partition("(")[0].strip(), seconds)
                     none = failed("GPU", "nvidia-smi lists none", seconds)
                     self.log.add(answers if listed.startswith("GPU 0") else none)
+                for check, look in parts.ON_GPU.items():
+                    if (
+                        self.log.outcomes["GPU"].result == "passed"
+                        and check not in self.log.outcomes
+                    ):
+                        with self.failing(check):
+                            self.log.add(await look(fleet, launch.instance))
                 for check in IMPORTS:
                     if self.log.outcomes["GPU"].result == "passed":
                         with self.failing(check):

@@ -282,7 +282,9 @@ async def clean(fleet: CanaryFleet) -> None:
 
 async def _put(fleet: CanaryFleet, store: S3Store, tried: TransferTry) -> CheckOutcome:
     if tried.why:
-        return refused("PUT", "failed", tried.why, tried)
+        instance = fleet.cloud.launches[PROVED].instance
+        todo, _ = fleet.provider.without_store(instance, silent=not tried.status, leave=False)
+        return refused("PUT", "failed", tried.why + todo, tried)
     digest, to = hashlib.sha256(BODY).hexdigest(), fleet.folder / "put"
     try:
         await store.fetch(TRIAL, slot_name(1, 1), digest, to)

@@ -12,7 +12,7 @@ import hashlib
 import secrets
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from seerd.backends.ec2.keys import Address, Ec2Keys
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import MEND_S
-from seerd.backends.ssh.connecting import RemoteMachine, open_socket
+from seerd.backends.ssh.connecting import RemoteMachine, open_socket, way_in
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall
 from seerd.commands.canary.outcome import (
@@ -69,7 +69,7 @@ class WatchedCloud(Cloud):
         try:
             answer = await super().call(service, operation, region=region, **request)
         except AwsError as error:
-            self._refused[operation] = error
+            self._refused[operation], launch.refused = error, error.code
             raise
         self._refused.pop(operation, None)
         launch.answered = launch.answered or wall()
@@ -127,7 +127,9 @@ class WatchedDoor(Remote):
     async def open(self, machine: RemoteMachine) -> asyncssh.SSHClientConnection:
         """Connect and log in once. Raises `UnreachableError`."""
         launch = self._cloud.by_id(machine.name)
-        if launch.port is None:
+        with contextlib.suppress(ValueError):  # the login says what is wrong
+            launch.way = way_in(machine)
+        if launch.port is None and not launch.way:
             with contextlib.suppress(OSError, TimeoutError):
                 (await open_socket(machine)).close()
                 launch.port = launch.port or wall()  # another connection may have logged in
@@ -219,6 +221,7 @@ def judged(check: str, error: AwsError) -> CheckOutcome:
 # the launches: checked and terminated, left alone, rebooted, with a GPU
 PROVED, LEASE, REBOOT, GPU = "proved", "lease", "reboot", "gpu"
 SMALL = (PROVED, LEASE, REBOOT)
+AS_ASKED = ("iops", "throughput", "scratch")  # keys that only the instance with a GPU is made with
 BOOT_S = 300.0  # the most seconds from running until an agent has to answer
 
 
@@ -241,7 +244,9 @@ class CanaryPlan:
 
 
 class CanaryFleet:
-    """Instances of one type, with all that is needed to launch, reach and end them."""
+    """Instances of one type, with all that is needed to launch, reach and end them. That which is
+    rebooted, if it has a fleet of its own, first bids for spot what no pool takes.
+    """
 
     def __init__(
         self,
@@ -259,8 +264,10 @@ class CanaryFleet:
         source.mkdir(parents=True)
         build_agent(zip_)
         self.zip = hashlib.sha256(zip_.read_bytes()).hexdigest()
-        gpu = tokens == (GPU,)
+        gpu, falls_back = tokens == (GPU,), tokens == (REBOOT,)
+        disks = {name: getattr(plan.cluster, name) if gpu else None for name in AS_ASKED}
         options = AgentOptions(self.run, 1, gpu, LONGEST_S, power_off=True)
+        options = replace(options, scratch=disks["scratch"] or "")
         self.cloud = WatchedCloud(plan.cluster.region, plan.cluster.address)
         self.door = WatchedDoor(Bundle(zip_, source), options, self.cloud)
         settings = settings_of(
@@ -272,12 +279,15 @@ class CanaryFleet:
             keys=folder / "keys",
             hard_end=hard_end,
             instance_types=(rental.type,),
-            market="on-demand",
+            market="spot" if falls_back else "on-demand",
+            falls_back=falls_back,
+            max_usd_per_h=float(TOO_LITTLE) if falls_back else None,
+            capacity=None,
             boot_s=min(BOOT_S, plan.cluster.boot_s),
             key=None,
             volume_gb=None,
-            throughput=None,
             load_rate=None,
+            **disks,
             mend_s=plan.mend_s,
             python=(plan.spec.train.python or PYTHON) if gpu else "",
         )

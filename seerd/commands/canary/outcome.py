@@ -1,5 +1,6 @@
 """The results of a canary: one outcome for each check, the moments of an instance's life, and the
-most that it may cost. What could not be found out is `unknown`, and never `passed`.
+most that it may cost. What could not be found out is `unknown`, and never `passed`; what the spec
+does not use is `untried`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from typing import Any, Literal
 from seerd.errors import CapError
 from seerd.units import format_duration
 
-Result = Literal["passed", "failed", "unknown"]
+Result = Literal["passed", "failed", "unknown", "untried"]
+
+# checks of what only some specs use, see `parts`
+CREDENTIALS, WAY_IN, FALLBACK = "credentials", "way in", "spot, then on-demand"
+CAPACITY, DISKS, SCRATCH = "capacity", "disks", "scratch"
 
 # All checks in the order of the report, each with what is proved if it passes.
 CHECKS: Mapping[str, str] = {
     "doctor": "seerd doctor finds no problem",
+    CREDENTIALS: "they outlast a run of the spec, and can be read anew",
     "printed policy": "the doctor finds nothing missing under exactly the policy that it prints",
     "request": "EC2 takes the launch",
     "pending": "EC2 knows the instance",
@@ -23,6 +29,7 @@ CHECKS: Mapping[str, str] = {
     "address": "EC2 shows the address to log in to",
     "port 22": "something listens there",
     "right key": "it shows the host key that it was launched with, and lets seerd's key in",
+    WAY_IN: "the login goes the way that the spec and ~/.ssh/config name",
     "agent": "the agent has arrived and takes orders",
     "user data": "the first lines of the user data have run",
     "one token, one instance": "the same request again gives the same instance",
@@ -38,17 +45,22 @@ CHECKS: Mapping[str, str] = {
     "wrong image": "EC2 refuses an image that is not there, in words that seerd knows",
     "wrong zone": "EC2 refuses a zone that is not there, in words that seerd knows",
     "wrong price": "EC2 refuses a bid that is too low, in words that seerd knows",
+    FALLBACK: "where no spot pool takes a launch, on-demand does",
+    CAPACITY: "what was bought is there, and has instances that nobody uses",
     "sweep": "a second terminal with fresh credentials finds what this one has launched",
     "lease": "an instance whose coordinator falls silent ends by itself",
     "reboot": "an instance that has worked and is rebooted ends by itself",
     "termination": "EC2 takes the end of an instance",
     "shutting-down": "it is gone some time later, which is not billed",
     "GPU": "an instance with a GPU comes, and its driver answers",
+    DISKS: "disks are as fast as the spec asks",
+    SCRATCH: "the instance store is mounted, and the agent's home is there",
     "torch, cold": "torch is imported for the first time, and has the GPU",
     "torch, warm": "torch is imported again",
     "nothing left": "no instance and no volume is left that costs",
 }
 GPU_CHECKS = frozenset({"GPU", "torch, cold", "torch, warm"})
+GPU_PARTS = (DISKS, SCRATCH)  # tried on the instance with a GPU, if the spec uses them
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,11 @@ def unknown(check: str, said: str) -> CheckOutcome:
     return CheckOutcome(check, "unknown", said)
 
 
+def untried(check: str, said: str) -> CheckOutcome:
+    """Return the outcome of a check of what is not used."""
+    return CheckOutcome(check, "untried", said)
+
+
 def refused(check: str, result: Result, said: str, refusal: Any) -> CheckOutcome:
     """Return the outcome of a check that AWS answers with a refusal, which has code and status."""
     return CheckOutcome(check, result, said, None, refusal.code, refusal.status or None)
@@ -85,9 +102,10 @@ def refused(check: str, result: Result, said: str, refusal: Any) -> CheckOutcome
 
 @dataclass(slots=True)
 class OutcomeLog:
-    """The outcomes so far. `tell` gets each as it comes."""
+    """The outcomes so far. `tell` gets each as it comes, `say` why an instance is waited for."""
 
     tell: Callable[[CheckOutcome], None]
+    say: Callable[[str], None] = print
     outcomes: dict[str, CheckOutcome] = field(default_factory=dict)
 
     def add(self, *outcomes: CheckOutcome) -> None:
@@ -127,6 +145,8 @@ class WatchedLaunch:
     ending: float | None = None  # EC2 said first that it is ending, or dated that
     gone: float | None = None  # EC2 said first that it is terminated
     reason: str = ""  # EC2's code for its end
+    refused: str = ""  # EC2's code of the last refusal of its launch
+    way: str = ""  # what the login goes through, for people; empty: it goes straight
 
     def billed_s(self, now: float) -> float:
         """Return the seconds that are billed by `now`, at least 60 once it has run."""
@@ -174,6 +194,7 @@ LONGEST_S = 720.0  # seconds until a small instance powers itself off, whatever 
 LONGEST_GPU_S = 330.0
 GPU_WORK_S = 300.0
 DISK_USD_PER_GB_H = 0.1520 / 730  # gp3 where it is dearest (aws.amazon.com/ebs/pricing, sa-east-1)
+DEAREST = 1.9  # that price, in times of us-east-1's
 ADDRESS_USD_PER_H = 0.005  # a public address (aws.amazon.com/vpc/pricing)
 # requests to S3 (dozens, at most $0.007 for 1,000), and 32 MiB there for a minute
 OTHER_USD = 0.005
@@ -194,12 +215,14 @@ class CanaryRental:
     longest_s: float  # seconds after which they end by themselves
     disk_gb: int  # GB of each one's disks
     bursts: bool = False  # whether what they compute may cost beyond their price
+    speed_usd_per_h: float = 0.0  # USD for an hour of what makes the disks of one fast
 
     @property
     def most_usd(self) -> float:
         """The most USD that they may cost, disks and public addresses included."""
         hours = self.instances * max(LEAST_BILLED_S, self.longest_s) / 3600
         extra = ADDRESS_USD_PER_H + (BURST_USD_PER_H if self.bursts else 0.0)
+        extra += self.speed_usd_per_h
         return hours * (self.usd_per_h + self.disk_gb * DISK_USD_PER_GB_H + extra)
 
 

@@ -28,7 +28,7 @@ from seerd.stores.s3.address import Address
 from seerd.units import format_duration
 from seerd.version import VERSION as SEERD
 
-STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow"}
+STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow", "untried": "dim"}
 WIDEST = max(map(len, CHECKS))
 
 
@@ -52,6 +52,7 @@ def report_json(
         "passed": results.count("passed"),
         "failed": results.count("failed"),
         "unknown": results.count("unknown"),
+        "untried": results.count("untried"),
         "usd": round(result.usd, 4),
         "most_usd": round(plan.most_usd, 4),
         "cap_usd": cap_usd(gpu=plan.gpu is not None),
@@ -107,6 +108,7 @@ def canary_view(report: dict[str, Any]) -> RenderableType:
         for line in more:
             text.append(f"{'':<{WIDEST + 20}}{line}\n", style="dim")
     counts = f"{report['passed']} passed, {report['failed']} failed, {report['unknown']} unknown"
+    counts += f", {report['untried']} not tried"
     cost = f"about ${report['usd']:.3f}, of at most ${report['most_usd']:.3f}"
     return Group(text, Text(f"{counts}; {cost}"))
 

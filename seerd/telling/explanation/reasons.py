@@ -186,13 +186,15 @@ def _happened(step: Step) -> Explanations:
             if instance is not None and instance.phase in GONE:
                 return
             deadline_s = state.facts.problem.limits.deadline_s
-            if event.what == "maintenance" and (event.by is None or event.by >= deadline_s):
+            if event.what == "maintenance" and event.by is not None and event.by >= deadline_s:
                 return
             hinted = event.what == "rebalance" and not state.facts.cluster.hints_move
             stays = hinted or event.what in {"cold", "maintenance"}
             leaves = instance is not None and not stays
             trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leaves else ()
-            about = {"notice": event.what, "detail": event.why, "by_s": event.by}
+            canceled = event.what == "maintenance" and event.by is None
+            notice = "canceled" if canceled else event.what
+            about = {"notice": notice, "detail": event.why, "by_s": event.by}
             sure = event.what == "interruption"
             yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)
         case events.InstanceShared() if event.instance in state.fleet.instances:

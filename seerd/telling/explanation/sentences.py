@@ -285,13 +285,14 @@ REASONS: dict[str, dict[str, str]] = {
     "awaited": {
         "launched": "launched[ ({where})]; it costs nothing until it runs",
         "running": "runs, and is billed; it boots until somebody can log in",
-        "unreached": "runs, and nobody can log in: {detail}",
+        "unreached": "runs, and cannot be used yet: {detail}",
         "reached": "its agent answers; data, setup commands and checks are next",
     },
     "noticed": {
         "interruption": "the cloud takes {instance} away[ at {by_s:at}]",
         "rebalance": "the cloud will probably take {instance} away[ at {by_s:at}]",
         "maintenance": "the cloud will reboot or stop {instance}[ at {by_s:at}] for maintenance",
+        "canceled": "the cloud has canceled the maintenance of {instance}",
         "unhealthy": "{instance} is not used any more[: {detail}]",
         "cold": "on {instance} {detail}",
     },

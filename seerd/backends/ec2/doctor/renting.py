@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from seerd.aws import disk_keys, images, quotas, reservations, types
@@ -18,7 +17,7 @@ from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import one_size, quote_of
+from seerd.backends.ec2.offer import check_scratch, one_size, quote_of
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, Peak, denied_action
 from seerd.errors import UsageError
@@ -102,12 +101,8 @@ async def _bought(notes: AwsNotes) -> Reservation | None:
     found = await notes.ask("capacity", "ec2:DescribeCapacityReservations", asked)
     if found is not None:
         notes.keys = replace(notes.keys, instance_type=(found.type,), market=("on-demand",))
-        says = f"{found.id}: {found.free} of {found.total} {found.type} in {found.zone} are free"
-        for at, what in ((found.begins, "begins"), (found.ends, "its instances end")):
-            moment = "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(" ", "minutes")
-            says += f"; {what} at {moment}" if moment else ""
         level: Level = "ok" if found.free or found.begins is not None else "warning"
-        notes.note("capacity", level, says)
+        notes.note("capacity", level, found.text)
     return found
 
 
@@ -122,6 +117,7 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
     listed = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
     try:
         one_size(notes.keys, {kind.name: kind.gpus for kind in found})
+        check_scratch(notes.keys, found)
     except UsageError as error:
         notes.problem("types", str(error))
         return tuple(found)
