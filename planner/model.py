@@ -125,6 +125,22 @@ class ClusterFacts:
     price_lag_s: float = 0.0  # seconds after which a change of a price is known at the latest
     # seconds for which a run without any instance goes on asking; None: while a first round fits
     wait_s: float | None = None
+    # slots of instances of other types that may come instead, if these differ
+    other_sizes: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The slots that an instance may have, most first."""
+        return tuple(sorted({self.gpus_per_instance, *self.other_sizes}, reverse=True))
+
+    def fitting(self, slots: int) -> int:
+        """Return the most slots, at most so many, that a trial can have whichever types come: on
+        one instance, or on whole ones.
+        """
+        if not self.other_sizes:
+            return slots
+        can = (n for n in range(slots, 1, -1) if all(n <= s or n % s == 0 for s in self.sizes))
+        return next(can, slots)
 
     @property
     def per_instance(self) -> bool:

@@ -265,8 +265,9 @@ def test_wrong_names_are_told_one_by_one_and_none_hides_another(ill: OnRig) -> N
 
 
 def test_types_of_different_sizes_and_types_without_gpus(ill: OnRig) -> None:
-    sizes = ill.see(instance_type=["g4dn.xlarge", "p3.8xlarge"])
-    assert "the same number of GPUs" in of(sizes, "types").found
+    sizes = of(ill.see(instance_type=["p3.8xlarge", "g4dn.xlarge"]), "types")
+    assert sizes.level == "ok"
+    assert "p3.8xlarge (4 V100, 32 vCPUs), g4dn.xlarge (1 T4, 4 vCPUs)" in sizes.found
     none = ill.see(instance_type=["m5.large"], price="$1")
     assert "m5.large has no GPU" in of(none, "types").found
     bare = of(ill.see(instance_type=["p3.8xlarge"], scratch="/opt/dlami/nvme"), "types")

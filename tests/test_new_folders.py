@@ -41,7 +41,7 @@ from seerd.planner.model import ClusterFacts
 class Provider:
     async def open(self, lease_s=None): pass
     async def adopt(self, known, tokens): return [], []
-    async def launch(self, token, orphan_timeout_s=None):
+    async def launch(self, token, orphan_timeout_s=None, most_gpus=None):
         raise LaunchError("nobody is at any desk", retry=False)
     async def connect(self, instance): raise AssertionError
     async def end_agent(self, instance, grace_s): raise AssertionError

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.agent.patterns import ObservedScript
+from seerd.backends.base import MachineType
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import quote_of
 from seerd.core.events import Goal
@@ -142,8 +143,9 @@ def test_only_runs_on_rented_instances_wait_for_them(folder: Path) -> None:
     rented = GOOD.replace('provider = "local"\ngpus = 4', 'provider = "ec2"')
     cluster = load(folder, rented, ("cluster.wait", "20m")).cluster
     assert isinstance(cluster, Ec2Keys)
-    assert quote_of(cluster, 4, 8.0, "a table").facts.wait_s == 1200.0
-    assert quote_of(replace(cluster, wait=None), 4, 8.0, "a table").facts.wait_s is None
+    types = [MachineType("p3.8xlarge", 4, 8.0)]
+    assert quote_of(cluster, types, "a table").facts.wait_s == 1200.0
+    assert quote_of(replace(cluster, wait=None), types, "a table").facts.wait_s is None
     wrong = problems(folder, GOOD, ("cluster.wait", "20m"))
     assert "only for provider = 'ec2'" in wrong["cluster.wait"]
     assert "30m" in problems(folder, rented, ("cluster.wait", "20"))["cluster.wait"]

@@ -148,6 +148,7 @@ WAITING = (
     "tests/test_ec2_first_run.py",
     "tests/test_aws_page.py",
     "tests/test_ec2_fallback.py",
+    "tests/test_ec2_sizes.py",
     "tests/test_cut_off_runs.py",
     "tests/test_secret_runs.py",
     "tests/test_hosts_runs.py",

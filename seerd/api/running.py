@@ -17,6 +17,7 @@ from seerd.commands import beginning
 from seerd.commands.common import home_of, say
 from seerd.commands.exporting import exporting
 from seerd.commands.options import KEYS, Minimize
+from seerd.planning.cheapest import cheapest_first
 from seerd.planning.plans import facts_of
 from seerd.runs import runs
 from seerd.spec.experiment import load, require_limits
@@ -134,6 +135,7 @@ def _work_of(spec: SpecLike, **arguments: Any) -> Worker:
         asked = load(spec if isinstance(spec, Mapping) else [Path(spec)], changes)
         require_limits(asked, minimize)
         placed, quote = beginning.placed(asked, where, tell)
+        quote = cheapest_first(placed, where, quote, minimize)
         facts = facts_of(placed, where, quote, ideal=ideal, minimize=minimize)
         worker.check()
         folder, state = beginning.create(placed, facts, where, quote, origin, tell)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -26,6 +26,16 @@ class Machine:
     cuda_devices: int
     cores: int  # how many CPU cores it has
     device: str = ""  # the name of the first CUDA device; empty if there is none
+
+
+@dataclass(frozen=True, slots=True)
+class MachineType:
+    """A type of machine that may be rented."""
+
+    name: str
+    gpus: int  # how many GPUs it has
+    usd_per_h: float  # USD for an hour of it
+    most_usd_per_h: float = 0.0  # USD that an hour may come to cost; 0: its price does not change
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,22 @@ class Quote:
     # where its instances may be; if none of this home was ever ready in any of these places, the
     # first is tried alone. Empty: all are launched at once
     places: tuple[str, ...] = ()
+    types: tuple[MachineType, ...] = ()  # what may be rented, preferred first; empty: no types
+
+    def of_types(self, types: Sequence[MachineType]) -> Quote:
+        """Return the quote for these types, preferred first. Of different sizes the first counts,
+        and a GPU as the dearest.
+        """
+        size = types[0].gpus
+        facts = replace(
+            self.facts,
+            gpus_per_instance=size,
+            other_sizes=tuple(sorted({kind.gpus for kind in types} - {size})),
+            usd_per_gpu_h=max(kind.usd_per_h / kind.gpus for kind in types),
+            most_usd_per_gpu_h=max(kind.most_usd_per_h / kind.gpus for kind in types),
+        )
+        dearest = max(max(kind.usd_per_h, kind.most_usd_per_h) for kind in types)
+        return replace(self, facts=facts, usd_per_h=dearest, types=tuple(types))
 
 
 class LineReader(Protocol):
@@ -103,6 +129,7 @@ class LaunchProgress:
     # of `launched` and `priced`: USD for an hour of it; None: the most of the quote
     usd_per_h: float | None = None
     since: float = 0.0  # of `priced`: from when on, wall clock, seconds since 1970
+    gpus: int | None = None  # of `launched`: its GPUs; None: as many as were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +183,16 @@ class Provider(Protocol):
         run back, except those of the launches `tokens`; return when the rented ones among them ran.
         """
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         """Launch one instance for this token, and return once its agent takes connections. Raises
         `errors.LaunchError` after giving back everything that the launch had brought.
-        `orphan_timeout_s`: after how many seconds without its first agent the instance ends itself;
-        None: never.
+
+        orphan_timeout_s  after how many seconds without its first agent the instance ends itself;
+                          None: never
+        most_gpus         the most GPUs that it may have, where they come in several sizes; None:
+                          any number
         """
 
     async def connect(self, instance: str) -> Connection:

@@ -8,6 +8,7 @@ from seerd import telling
 from seerd.commands.common import say, tell
 from seerd.commands.options import SpecOptions
 from seerd.planning import plans
+from seerd.planning.cheapest import cheapest_first
 from seerd.planning.planned import first_configs
 from seerd.runs import clusters, earlier
 from seerd.shell.home import Home
@@ -24,6 +25,7 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
         clusters.check_source(job, home, say)
     quote = clusters.unasked_quote(experiment, unbounded=ideal)
     with working("planning, also for every other policy"):
+        quote = cheapest_first(experiment, home, quote, asked.minimize)
         planned = plans.plan_of(experiment, home, quote, ideal=ideal, minimize=asked.minimize)
         others = {} if asked.minimize else plans.others_of(experiment, home, quote, ideal=ideal)
         single = not experiment.is_shared

@@ -156,17 +156,20 @@ def _create(
     """Plan a run and make its folder; report how long planning took, if that was long."""
     from seerd.shell.aside import aside
 
-    def planned() -> RunFacts:  # what this imports is of no use to the run's daemon
+    def planned() -> tuple[RunFacts, Quote]:  # what this imports is of no use to the run's daemon
         quickly()
+        from seerd.planning.cheapest import cheapest_first
         from seerd.planning.plans import facts_of
 
-        return facts_of(experiment, home, quote, ideal=asked.ideal, minimize=asked.minimize)
+        chosen = cheapest_first(experiment, home, quote, asked.minimize)
+        limits = {"ideal": asked.ideal, "minimize": asked.minimize}
+        return facts_of(experiment, home, chosen, **limits), chosen
 
     def prepared() -> None:
         from seerd.runs import runs  # noqa: F401 - half of what comes before a run's first second
 
     began = time.monotonic()
-    facts = aside(planned, prepared)
+    facts, quote = aside(planned, prepared)
     took_s = time.monotonic() - began
     if took_s >= SLOW_S:
         say(f"planning took {took_s:.1f}s, and counts towards the deadline: this machine is busy")

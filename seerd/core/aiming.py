@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.packing import Demand, PackingNode
 from seerd.core.placement import Assignment, Slots, first_waiting, place
-from seerd.core.state import Instance, State, Trial
+from seerd.core.sizes import need
+from seerd.core.state import LIVE, Instance, State, Trial
 from seerd.core.wanted import Agenda, Aims
 from seerd.planner.model import ClusterFacts, Group
 from seerd.planner.stages import instances_for
@@ -33,6 +34,7 @@ def aim_all(state: State) -> None:
         present,
         nodes,
         pack=state.facts.cluster.per_instance,
+        split=bool(state.facts.cluster.other_sizes),
         parts=state.facts.parts,
     )
     state.aims.waiting = {d.trial: d.gpus for d in demands if d.trial not in placed}
@@ -114,22 +116,28 @@ def _ready(state: State) -> list[Instance]:
 
 def _demands(state: State) -> list[Demand]:
     """Return what wanted trials demand; note their sizes and how many instances they need."""
-    wanted, aims, ready = state.plan.wanted, state.aims, _ready(state)
+    aims, ready = state.aims, _ready(state)
     largest = max((i.usable for i in ready), default=0)
     aims.most = None
     if any(i.usable < i.gpus for i in ready) and largest < state.facts.cluster.gpus_per_instance:
         fitting = (gpus for gpus in state.outline.allocations if gpus <= largest)
         aims.most = max(fitting, default=None)  # so that none waits where all are shared
-    wanting = (state.trials[a.trial] for a in state.plan.order if a.trial in wanted)
-    demands = [Demand(trial.id, _size(state, trial, trial.gpus)) for trial in wanting]
+    demands = wanted_demands(state)
     aims.sizes = Counter(demand.gpus for demand in demands)
-    aims.needed = _needed(state)
+    count_needed(state)
     return demands
+
+
+def wanted_demands(state: State) -> list[Demand]:
+    """Return how many GPUs each wanted trial should have, most valuable first."""
+    wanted = state.plan.wanted
+    wanting = (state.trials[a.trial] for a in state.plan.order if a.trial in wanted)
+    return [Demand(trial.id, _size(state, trial, trial.gpus)) for trial in wanting]
 
 
 def _size(state: State, trial: Trial, gpus: int) -> int:
     """Return how many GPUs a trial gets for which so many are wanted."""
-    return max(state.aims.cut(gpus), trial.least)
+    return max(state.facts.cluster.fitting(state.aims.cut(gpus)), trial.least)
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
@@ -140,10 +148,14 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
     state.aims.waiting.pop(trial.id, None)
     state.aims.sizes[gpus] -= 1
     _unaim(state, trial)
-    state.aims.needed = _needed(state)
+    count_needed(state)
     state.agenda.refit = True
     per_instance = state.facts.cluster.per_instance
     few = state.aims.needed <= state.rules.worth_packing * state.fleet.live
+    if state.facts.cluster.other_sizes:
+        live = [i for i in state.fleet.instances.values() if i.phase in LIVE]
+        used = sum(i.gpus for i in live if i.id in state.aims.used)
+        few = used <= state.rules.worth_packing * sum(i.gpus for i in live)
     state.agenda.replace = state.agenda.replace or (per_instance and few)
 
 
@@ -194,6 +206,18 @@ def _unaim(state: State, trial: Trial) -> None:
         state.agenda.roomy[slots.node] = None
     trial.target = None
     state.aims.aimed.pop(trial.id, None)
+
+
+def count_needed(state: State) -> None:
+    """Note how many instances are needed, and where they come in several sizes which are used and
+    how many GPUs are missing.
+    """
+    aims = state.aims
+    if not state.facts.cluster.other_sizes:
+        aims.needed = _needed(state)
+        return
+    needs = need(state, wanted_demands(state))
+    aims.needed, aims.missing, aims.used = needs.instances, needs.missing, needs.used
 
 
 def _needed(state: State) -> int:

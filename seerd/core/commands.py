@@ -120,7 +120,7 @@ class Launch(
 ):
     """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`."""
 
-    gpus: int  # how many GPUs it must have
+    gpus: int  # how many GPUs it must have, or may have at most where sizes differ
     orphan_timeout_s: float | None = None  # seconds until it ends if no agent came; None: no end
     why: LaunchCause
 

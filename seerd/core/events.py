@@ -256,6 +256,7 @@ class InstanceAwaited(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     where: str = ""  # of `launched`: its type and zone, text for display
     why: str = ""  # of `unreached`: why nobody can log in, and what to do; text for display
     usd_per_h: float | None = None  # of `launched`: USD for an hour of it; None: the run's price
+    gpus: int | None = None  # of `launched`: its GPUs; None: as many as were asked for
 
 
 class InstancePriced(Event, frozen=True, kw_only=True, omit_defaults=True, tag="instance-priced"):

@@ -65,7 +65,7 @@ def add_lost(
     state: State, lost: tuple[float, float], strays: Mapping[str, tuple[float | None, float | None]]
 ) -> None:
     """Charge for what a damaged journal has lost; add the instances of which it has lost all."""
-    gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
+    gpus, minimum_s = state.facts.cluster.sizes[0], state.facts.cluster.minimum_s
     for name, (since_s, until_s) in strays.items():
         over = InstancePhase.TERMINATED
         state.fleet.instances[name] = Instance(name, gpus, phase=over, ended_at=until_s)

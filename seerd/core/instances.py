@@ -40,6 +40,8 @@ def ready(event: events.InstanceReady, state: State) -> None:
     fleet = state.fleet
     instance = fleet.instances.pop(event.command)
     requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
+    if state.facts.cluster.other_sizes:
+        requested_gpus = event.gpus
     fleet.go(instance, InstancePhase.READY)
     instance.ready_at = event.at
     instance.seen = fleet.early.pop(instance.id, 0)
@@ -75,6 +77,11 @@ def awaited(event: events.InstanceAwaited, state: State) -> None:
         state.fleet.follow_s = max(state.fleet.follow_s, event.at + PROOF_S)
     if event.usd_per_h is not None:
         instance.usd_per_h = event.usd_per_h
+    if event.gpus is not None and event.gpus != instance.gpus:
+        instance.gpus = event.gpus
+        state.agenda.refit = True  # more may be missing
+        if instance.id in state.ledger.open:
+            state.ledger.resize(instance.id, state.facts.gpus(event.gpus))
     if instance.id in state.ledger.open:
         state.ledger.name(instance.id, event.instance)
         if event.usd_per_h is not None:

@@ -109,6 +109,13 @@ class Ledger:
                 self.money.void(what)
             self.start(charge)
 
+    def resize(self, what: str, gpus: float) -> None:
+        """Set of how many GPUs the open charge for `what` is, from its beginning."""
+        charge = replace(self._take(what), gpus=gpus)
+        if self.money is not None:
+            self.money.void(what)
+        self.start(charge)
+
     def name(self, what: str, instance: str) -> None:
         """Set the name of the instance that is charged for `what`."""
         self.open[what] = replace(self.open[what], instance=instance)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from itertools import accumulate, chain
 
@@ -38,7 +38,9 @@ def instance_of(node: str) -> str:
 
 
 Cost = tuple[int, int, int]
-"""Instances used (0 if that does not count), trials moved, resized trials away from their files."""
+"""Instances used, or their GPUs (0 if that does not count), trials moved, resized trials away from
+their files.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,15 @@ class Before:
 
     stay: Mapping[str, Home]  # trial -> home, for those that can be left as they are
     near: Mapping[str, str]  # trial -> node on which it was, with its files, for resized ones
+    # GPUs of each instance, if a trial may have several where no single one has room; else empty
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def cost(self, homes: Mapping[str, Home], *, pack: bool) -> Cost:
-        """Return what these homes cost. Instances count only if `pack` is set."""
+        """Return what these homes cost. Instances count only if `pack` is set, and by their GPUs
+        if `sizes` are given.
+        """
         nodes = {node for home in homes.values() for node in home} if pack else ()
-        used = len({instance_of(node) for node in nodes})
+        used = sum(self.sizes.get(name, 1) for name in {instance_of(node) for node in nodes})
         moved = sum(self.stay.get(trial, home) != home for trial, home in homes.items())
         away = sum(self.near.get(trial, home[0]) not in home for trial, home in homes.items())
         return used, moved, away
@@ -90,11 +96,12 @@ def choose(
 ) -> dict[str, Home]:
     """Find instances for as many trials as fit, the most valuable first; `pack`: few instances."""
     chosen, placed = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
-    largest = max(_sizes(nodes).values(), default=1)
+    largest = 1 if before.sizes else max(sizes_of(nodes).values(), default=1)
     least = -(-sum(demand.gpus for demand in chosen) // largest), 0, 0  # full, and no moves
     if not pack or before.cost(placed, pack=True) <= least:
         return placed
-    packed = _squeezed(chosen, before, nodes) or placed
+    squeeze = _on_fewest_gpus if before.sizes else _squeezed
+    packed = squeeze(chosen, before, nodes) or placed
     return min(placed, packed, key=lambda homes: before.cost(homes, pack=True))
 
 
@@ -161,6 +168,8 @@ def _best_fit(
     while waiting:
         demand = waiting.pop()
         home = _find_home(demand, before.near.get(demand.trial), rooms, near_first=near_first)
+        if home is None and before.sizes:
+            home = rooms.split(demand.gpus)
         if home is None:
             return None
         displaced = rooms.make_room(demand, home)
@@ -231,13 +240,16 @@ class _Rooms:
             if gpus % size:
                 continue
             if len(empty) * size < gpus:
+                most = min(self.largest, gpus - 1)
                 same = [node for node in self._inside if self._size[node] == size]
-                empty = [
-                    node for node in same if all(d.gpus <= self.largest for d in self._inside[node])
-                ]
+                empty = [node for node in same if all(d.gpus <= most for d in self._inside[node])]
             if len(empty) * size >= gpus:
                 return tuple(sorted(nsmallest(gpus // size, empty, key=leaving)))
         return None
+
+    def split(self, gpus: int) -> Home | None:
+        """Return whole instances of one size for a trial that none has room for alone."""
+        return self.emptiest(gpus)
 
     def make_room(self, demand: Demand, home: Home) -> list[Demand]:
         """Take out the trials that the demand displaces, and return them."""
@@ -329,8 +341,11 @@ class _GpuRooms(_Rooms):
         left, slots, home = best[count]
         return left, slots, tuple(sorted(home)[:count])
 
+    def split(self, gpus: int) -> Home | None:
+        return self._instances(gpus)
+
     def _instances(self, gpus: int) -> Home | None:
-        """Return all GPUs of instances of one size, for a trial that is larger than any."""
+        """Return all GPUs of instances of one size, where no instance alone has them."""
         able: dict[int, list[tuple[int, str]]] = {}  # GPUs -> how many must leave, of each instance
         for name, whole in self._whole.items():
             inside = {demand.trial: demand for node in whole for demand in self._inside[node]}
@@ -353,7 +368,7 @@ class _GpuRooms(_Rooms):
         self._empty[instance] += self._is_empty(node)
 
 
-def _sizes(nodes: Iterable[PackingNode]) -> Counter[str]:
+def sizes_of(nodes: Iterable[PackingNode]) -> Counter[str]:
     """Return how many GPUs, or slots, each instance has."""
     sizes = Counter[str]()
     for node in nodes:
@@ -382,7 +397,7 @@ def _squeezed(
     """Place the demands on as few instances as an empty cluster would need, those on which the most
     trials can stay. None if that does not work.
     """
-    instances = _sizes(nodes)
+    instances = sizes_of(nodes)
     largest = max(instances.values())
     sizes = Counter(demand.gpus for demand in demands)
     needed = instances_for([Group(*size) for size in sizes.items()], largest)
@@ -391,3 +406,21 @@ def _squeezed(
     chosen = sorted(instances, key=lambda name: (-staying[name], name))[:needed]
     liked = [node for node in nodes if instance_of(node.id) in chosen]
     return _greedy(demands, before, liked) or _greedy(demands, Before({}, {}), liked)
+
+
+def _on_fewest_gpus(
+    demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
+) -> dict[str, Home] | None:
+    """Place the demands without each instance that can be spared, the largest first. None if none
+    can be.
+    """
+    anew, best = replace(before, stay={}, near={}), None
+    used = {instance_of(node) for home in before.stay.values() for node in home}
+    for name in sorted(before.sizes, key=lambda name: (-before.sizes[name], name in used, name)):
+        rest = [node for node in nodes if instance_of(node.id) != name]
+        if sum(node.gpus for node in rest) < sum(demand.gpus for demand in demands):
+            continue
+        homes = _greedy(demands, before, rest) or _greedy(demands, anew, rest)
+        if homes is not None:
+            best, nodes = homes, rest
+    return best

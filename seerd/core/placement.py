@@ -1,6 +1,7 @@
 """Placing trials on the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4).
 
-A trial that fits an instance is never split; a larger one takes whole instances of one size. A
+A trial that fits an instance is never split; a larger one takes whole instances of one size. Only
+where instances come in several sizes may a trial that no instance has room for take smaller ones. A
 trial whose number of GPUs is unchanged keeps exactly its GPUs, unless a more valuable or larger
 trial, or packing, needs them. Which instances these are is `packing`'s.
 
@@ -24,6 +25,7 @@ from seerd.core.packing import (
     choose,
     gpu_nodes,
     instance_of,
+    sizes_of,
 )
 
 
@@ -45,6 +47,7 @@ def place(
     nodes: Sequence[PackingNode],
     *,
     pack: bool = False,
+    split: bool = False,
     parts: int = 1,
 ) -> dict[str, Assignment]:
     """Place the demands, given where trials are now; return the GPUs of those that fit.
@@ -53,6 +56,7 @@ def place(
     current  trial -> the GPUs that it has
     nodes    instances that can take trials
     pack     True: use as few instances as possible, so that the others can be given back
+    split    True: a trial that no instance has room for takes whole smaller ones of one size
     parts    how many slots a GPU has
 
     If not all fit, the most valuable are placed, and behind them those that still find room. Moves
@@ -60,9 +64,9 @@ def place(
     changes nothing.
     """
     if parts == 1:
-        return _placed(demands, current, nodes, pack=pack)
+        return _placed(demands, current, nodes, pack=pack, split=split)
     on_gpus = {trial: _on_gpus(old, parts) for trial, old in current.items()}
-    placed = _placed(demands, on_gpus, gpu_nodes(nodes, parts), pack=pack)
+    placed = _placed(demands, on_gpus, gpu_nodes(nodes, parts), pack=pack, split=split)
     return {trial: _on_instances(new, parts) for trial, new in placed.items()}
 
 
@@ -90,15 +94,20 @@ def _placed(
     nodes: Sequence[PackingNode],
     *,
     pack: bool,
+    split: bool,
 ) -> dict[str, Assignment]:
     sizes = {node.id: node.gpus for node in nodes}
-    stay = _unchanged(demands, current, sizes)
+    stay = _unchanged(demands, current, sizes, split=split)
     near = {
         d.trial: old[0].node
         for d in demands
         if d.trial not in stay and (old := current.get(d.trial)) and old[0].node in sizes
     }
-    before = Before({trial: tuple(s.node for s in a) for trial, a in stay.items()}, near)
+    before = Before(
+        {trial: tuple(s.node for s in a) for trial, a in stay.items()},
+        near,
+        sizes_of(nodes) if split else {},
+    )
     homes = choose(demands, before, sorted(nodes, key=lambda node: node.id), pack=pack)
     kept = {trial: a for trial, a in stay.items() if homes.get(trial) == before.stay[trial]}
     others = [d for d in demands if d.trial in homes and d.trial not in kept]
@@ -107,7 +116,11 @@ def _placed(
 
 
 def _unchanged(
-    demands: Sequence[Demand], current: Mapping[str, Assignment], sizes: Mapping[str, int]
+    demands: Sequence[Demand],
+    current: Mapping[str, Assignment],
+    sizes: Mapping[str, int],
+    *,
+    split: bool,
 ) -> dict[str, Assignment]:
     """Return the trials that could stay, with their GPUs; of rivals the more valuable."""
     largest = max(sizes.values(), default=0)
@@ -116,7 +129,8 @@ def _unchanged(
     for demand in demands:
         old = current.get(demand.trial, ())
         held = {(slots.node, gpu) for slots in old for gpu in slots.gpus}
-        fits = len(held) == demand.gpus and _proper(demand.gpus, old, sizes, largest)
+        most = len(held) - 1 if split and len(old) > 1 else largest
+        fits = len(held) == demand.gpus and _proper(demand.gpus, old, sizes, min(most, largest))
         if fits and not held & claimed:
             stay[demand.trial] = old
             claimed |= held

@@ -6,6 +6,7 @@ Instances that the cloud is taking away count until they are being given back.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from seerd.core.commands import Status
@@ -14,8 +15,10 @@ from seerd.core.instances import number_of
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_launch, close_at, orphan_timeout_s, time_left
-from seerd.core.state import State
+from seerd.core.state import LIVE, State
 from seerd.core.verdicts import Again, HoldCause
+
+COUNTED = (*LIVE, InstancePhase.LEAVING)  # instances that count for the largest number of GPUs
 
 
 def after_refusal(state: State, refusal: LaunchRefused) -> Again:
@@ -70,7 +73,7 @@ def launches(state: State) -> int:
     """Return how many more instances are wanted and allowed now, affordable or not."""
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
-    cluster, most_gpus = state.facts.cluster, state.facts.problem.limits.max_gpus
+    cluster, most_gpus = state.facts.cluster, _max_gpus(state)
     more = state.aims.needed
     if most_gpus is not None:  # so many may be present at once, and what wanted trials need
         most = max(more, most_gpus // cluster.gpus_per_instance)
@@ -84,32 +87,58 @@ def launches(state: State) -> int:
     return more
 
 
+def _max_gpus(state: State) -> int | None:
+    return state.facts.problem.limits.max_gpus
+
+
 def scouts(state: State) -> bool:
     """Return whether no more than one instance is asked for, to see whether it is of use."""
     return state.fleet.scouts(state.now, state.facts.cluster.scout_s)
 
 
-def asked_together(state: State) -> tuple[int, float | None]:
-    """Return how many instances to launch now, all affordable together, and for how many seconds
-    each may run without an agent (None: they cost nothing by themselves).
+def asked_together(state: State) -> tuple[list[int], float | None]:
+    """Return the instances to launch now, each as the most GPUs that it may have, all affordable
+    together, and for how many seconds each may run without an agent (None: they cost nothing by
+    themselves).
     """
-    most, asked = launches(state), 0
+    most, asked = launches(state), list[int]()
     ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
     cluster = state.facts.cluster
-    size, minimum_s = cluster.gpus_per_instance, cluster.minimum_s
-    while asked < most and affordable_one(ahead):
-        asked += 1
-        name = f"one of {asked}"
+    while sum(asked) < most * cluster.gpus_per_instance and (size := _next(ahead, most, asked)):
+        asked.append(size)
+        name = f"one of {len(asked)}"
         if cluster.per_instance:
-            gpus = cluster.gpus(size)
+            gpus, minimum_s = cluster.gpus(size), cluster.minimum_s
             price = cluster.most_usd_per_gpu_h or None
             ahead.ledger.start(Charge(name, name, gpus, ahead.now, None, minimum_s, price))
     return asked, orphan_timeout_s(ahead) if asked else None
 
 
+def _next(state: State, most: int, asked: Sequence[int]) -> int | None:
+    """Return how many GPUs at most the next instance may have, where `most` of the preferred size
+    are wanted and those in `asked` are asked for with it; None: there is to be no other.
+
+    It may have more than are missing only where the run has no instance and was refused, and has to
+    have fewer than the preferred ones where the limits allow no more.
+    """
+    fleet, cluster = state.fleet, state.facts.cluster
+    sizes, preferred, limit = cluster.sizes, cluster.gpus_per_instance, _max_gpus(state)
+    if len(sizes) > 1:
+        if asked and scouts(state):
+            return None
+        here = (i.gpus for i in fleet.instances.values() if i.phase in COUNTED)
+        most_slots = math.inf if limit is None else limit - sum(here) - sum(asked)
+        if fleet.live or asked or not fleet.refusals:
+            most_slots = min(most_slots, most * preferred - sum(asked))
+        sizes = tuple(size for size in sizes if size <= most_slots)
+    size = next((size for size in sizes if affordable_launch(state, size)), None)
+    enough = sum(asked) >= state.aims.missing
+    return None if size is None or (size < preferred and enough) else size
+
+
 def affordable_one(state: State) -> bool:
-    """Return whether the budget allows one more instance."""
-    return affordable_launch(state, state.facts.cluster.gpus_per_instance)
+    """Return whether the budget allows one more instance, however small."""
+    return affordable_launch(state, state.facts.cluster.sizes[-1])
 
 
 def held_back(state: State) -> HoldCause | None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from seerd.core import commands, limits
+from seerd.core.aiming import count_needed
 from seerd.core.attempts import hangs
 from seerd.core.commands import AnyCommand, PublishCause, StartCause, StopCause, TerminateCause
 from seerd.core.failures import has_to_wait
@@ -236,16 +237,23 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
         instance = fleet.instances[name]
         if instance.phase is InstancePhase.LEAVING and not instance.busy:
             yield _termination(state, instance, "leaving")
+    sizes_vary = bool(state.facts.cluster.other_sizes)
+    if sizes_vary:
+        count_needed(state)  # what has come may be smaller than what was asked for
     launched, alone_s = asked_together(state)
-    size = state.facts.cluster.gpus_per_instance
-    for _ in range(launched):
+    for size in launched:
         why = agenda.because
         yield commands.Launch(id=state.next_id, gpus=size, orphan_timeout_s=alone_s, why=why)
-    if state.facts.cluster.per_instance:
-        kept = max(state.aims.needed, -(-state.plan.last.hold_gpus // size))
+    if launched and sizes_vary:
+        count_needed(state)
+    if state.facts.cluster.per_instance and idle:
+        kept, hold = state.aims.needed, state.plan.last.hold_gpus
+        held = sum(i.gpus for i in fleet.instances.values() if i.phase in LIVE)
         for instance in map(fleet.instances.__getitem__, idle):
-            unused = not instance.busy and not instance.claims
-            if fleet.live > kept and instance.phase is InstancePhase.READY and unused:
+            unused = not (instance.busy or instance.claims or instance.id in state.aims.used)
+            spare = fleet.live > kept and held - instance.gpus >= hold
+            if spare and instance.phase is InstancePhase.READY and unused:
+                held -= instance.gpus
                 yield _termination(state, instance, "idle")
 
 

@@ -47,6 +47,9 @@ class Aims:
     waiting: dict[str, int] = field(default_factory=dict)
     sizes: Counter[int] = field(default_factory=Counter)  # GPUs -> how many trials want so many
     needed: int = 0  # how many instances the wanted trials need
+    # where instances come in several sizes: how many GPUs they lack, and which instances they use
+    missing: int = 0
+    used: frozenset[str] = frozenset()
     most: int | None = None  # most GPUs of a trial where instances are shared with other runs
     # trials that an obstacle keeps from free GPUs, longest waiting first (an ordered set)
     blocked: dict[str, None] = field(default_factory=dict)

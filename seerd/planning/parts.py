@@ -99,7 +99,9 @@ def job_in_slots(job: Spec, parts: int) -> Spec:
 
 def cluster_in_slots(cluster: ClusterFacts, parts: int) -> ClusterFacts:
     """Return what machines can be had, in slots."""
-    return replace(cluster, gpus_per_instance=cluster.gpus_per_instance * parts, parts=parts)
+    others = tuple(size * parts for size in cluster.other_sizes)
+    size = cluster.gpus_per_instance * parts
+    return replace(cluster, gpus_per_instance=size, other_sizes=others, parts=parts)
 
 
 def _limits(limits: SpecLimits, parts: int) -> SpecLimits:

@@ -11,6 +11,7 @@ from seerd.backends.base import Quote
 from seerd.core.events import Objective, RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.forecast import Forecast, lane_time
+from seerd.planner.gpu_parts import gpus_number, gpus_text
 from seerd.planner.halving import sha_rungs
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Problem
 from seerd.planner.policy import outline_of
@@ -60,10 +61,15 @@ class _Task:
 
 
 def elastic_plan(
-    spec: Spec, cluster: ClusterFacts, profile: Profile, minimize: Minimize
+    spec: Spec,
+    cluster: ClusterFacts,
+    profile: Profile,
+    minimize: Minimize,
+    notes: tuple[str, ...] = (),
 ) -> Planned:
     """Plan successive halving with the GPUs for each stage that `minimize` asks for (RubberBand).
     The limit is kept at the 95th percentile of the forecast, where the paper keeps it in the mean.
+    `notes`: what the user should know of the cluster.
 
     Raises `UsageError` for what cannot be planned like this, `LimitsError` if no allocation keeps
     the limits.
@@ -86,7 +92,9 @@ def elastic_plan(
     task = _Task(stages, cluster, profile, most)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
     search = _cheapest if minimize == "cost" else _fastest
-    return _planned(spec, task, search(task, spec, closing_s), closing_s)
+    planned = _planned(spec, task, search(task, spec, closing_s), closing_s)
+    adjusted = (*notes, *planned.problem.adjusted)
+    return replace(planned, problem=replace(planned.problem, adjusted=adjusted))
 
 
 def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
@@ -254,7 +262,7 @@ def plan_of(
             raise UsageError(
                 "--minimize plans with what a cloud takes; --ideal is for the policies as published"
             )
-        return elastic_plan(job, cluster, slowest, minimize)
+        return elastic_plan(job, cluster, slowest, minimize, quote.notes)
     notes = (*notes, *filter(None, [slowest.note]))
     problem = problem_of(job, cluster, slowest, notes, ideal=ideal)
     return plan_for(problem, cluster, slowest, ideal=ideal)
@@ -304,7 +312,28 @@ def others_of(
 def _in_slots(experiment: Experiment, home: Home, quote: Quote, *, whole: bool) -> InSlots:
     """Count GPUs in slots. `whole`: they are not shared: as published, or for `--minimize`."""
     profiles = [profile_for(home.path, job, quote.machine_types) for job in experiment.jobs]
-    return in_slots(experiment, quote, profiles, whole=whole)
+    counted = in_slots(experiment, quote, profiles, whole=whole)
+    jobs = tuple(_on_any_type(job, counted.cluster) for job in counted.experiment.jobs)
+    return replace(counted, experiment=replace(counted.experiment, jobs=jobs))
+
+
+def _on_any_type(job: Spec, cluster: ClusterFacts) -> Spec:
+    """Return a job whose trials can run on whichever types come: without torchrun, none is larger
+    than the smallest instance. Raises `UsageError` if its smallest trials cannot.
+    """
+    if not cluster.other_sizes:
+        return job
+    policy, least = job.policy, cluster.sizes[-1]
+    spans = job.train.launcher == "torchrun"
+    if cluster.fitting(policy.p_min) != policy.p_min or (policy.p_min > least and not spans):
+        sizes = ", ".join(gpus_text(cluster.gpus(size)) for size in cluster.sizes)
+        raise UsageError(
+            f"policy.p_min = {gpus_number(cluster.gpus(policy.p_min))}, and the types in "
+            f"cluster.instance_type have {sizes}: name only types on which such a trial can run"
+        )
+    if spans:
+        return job
+    return replace(job, policy=replace(policy, p_max=min(policy.p_max or least, least)))
 
 
 def _booting(cluster: ClusterFacts, profile: Profile) -> ClusterFacts:

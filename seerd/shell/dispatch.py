@@ -205,7 +205,9 @@ class Dispatch:
 
     async def _launch(self, command: commands.Launch) -> None:
         try:
-            launched = await self._environment.provider.launch(command.id, command.orphan_timeout_s)
+            most = command.gpus // self._core.state.facts.parts
+            asked = command.id, command.orphan_timeout_s, most
+            launched = await self._environment.provider.launch(*asked)
         except LaunchError as error:
             self._refuse(command, error)
             return
@@ -430,6 +432,7 @@ class Dispatch:
                 where=news.where,
                 why=news.why,
                 usd_per_h=news.usd_per_h,
+                gpus=None if news.gpus is None else news.gpus * self._core.state.facts.parts,
             )
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:

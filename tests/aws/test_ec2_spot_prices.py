@@ -64,8 +64,8 @@ def test_the_on_demand_price_is_bid_unless_the_spec_has_a_price(
     cloud, _ = cloud_of(describe_spot_price_history=now, get_products=on_demand)
     keys = Ec2Keys(instance_type=(KIND,), market=("spot",), price=price)
     asked, _ = played(price_of(keys, cloud))
-    assert (asked.usd, asked.most_usd, asked.bid) == (usd, most, bid)
-    facts = quote_of(keys, 1, asked.usd, asked.source, most_usd_per_h=asked.most_usd).facts
+    assert (asked.usd, asked.most, asked.bid) == (usd, {KIND: most}, bid)
+    facts = quote_of(keys, asked.types({KIND: 1}), asked.source).facts
     assert (facts.usd_per_gpu_h, facts.most_usd_per_gpu_h) == (usd, most)
     assert facts.price_lag_s == 3 * PRICES_S
 
@@ -75,7 +75,7 @@ def test_where_nobody_knows_the_on_demand_price_a_little_more_than_now_is_bid() 
     now = {"SpotPriceHistory": [rows[0] | {"InstanceType": "x9.large"}]}
     cloud, _ = cloud_of(describe_spot_price_history=now, get_products=DENIED)
     asked, _ = played(price_of(Ec2Keys(instance_type=("x9.large",), market=("spot",)), cloud))
-    assert asked.bid == asked.most_usd == pytest.approx(0.5 * SPOT_MARGIN)
+    assert asked.bid == asked.most["x9.large"] == pytest.approx(0.5 * SPOT_MARGIN)
 
 
 def test_types_on_demand_have_prices_of_their_own() -> None:

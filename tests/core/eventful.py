@@ -60,6 +60,8 @@ may begin with one of them.
 """
 CUT_OFF = 3000
 """Machines of runs with this seed or a larger one cannot store most checkpoints."""
+VARIED = 4000
+"""Rented instances of runs with this seed or a larger one come in several sizes."""
 UNSTORED = ("store-silent", "store-refused", "store-failed", "left")
 CAUSES = ("ssh", "ssh", "store", "setup", "torch", "driver")
 END_S = 30.0
@@ -107,8 +109,17 @@ class Eventful:
         if self.seed >= SCOUTED and facts.cluster.per_instance:
             scouted = replace(facts.cluster, scout_s=self.rng.choice([0.0, 3.0, 9.0]))
             facts = msgspec.structs.replace(facts, cluster=scouted)
+        if self.seed >= VARIED and facts.cluster.per_instance:
+            facts = self._varied(facts)
         self.state = begun(facts)
         self.mood = self.seed % 5 if self.seed >= MOODS else CALM
+
+    def _varied(self, facts: RunFacts) -> RunFacts:
+        size = facts.cluster.gpus_per_instance
+        others = [other for other in (1, 2, 4, 8) if size % other == 0 or other % size == 0]
+        some = self.rng.sample(others, self.rng.randint(1, len(others)))
+        cluster = replace(facts.cluster, other_sizes=tuple(sorted({*some} - {size})))
+        return msgspec.structs.replace(facts, cluster=cluster)
 
     def play(self, events: int) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]:
         """Let so many things happen, or fewer if the run is over before."""
@@ -277,6 +288,8 @@ class Eventful:
             what: Any = self.rng.choice(["launched", "running", "unreached", "reached"])
             why = self.rng.choice(["timed out", "refused"]) if what == "unreached" else ""
             more = {"command": command.id, "what": what, "why": why}
+            if self.seed >= VARIED and what == "launched":
+                more["gpus"] = self._comes_with(command)
             return told.InstanceAwaited(at=self.at, instance=f"c{command.id}", **more)
         fate = self.rng.random()
         if fate < (0.75 if self.mood == REFUSED else 0.3):
@@ -297,9 +310,16 @@ class Eventful:
             at=self.at,
             command=command.id,
             instance=f"i{self.instances}",
-            gpus=command.gpus,
+            gpus=command.gpus if self.seed < VARIED else self._comes_with(command),
             running_since=since,
         )
+
+    def _comes_with(self, command: Launch) -> int:
+        """Draw how many GPUs the instance of a launch has, if that was not told before."""
+        instance, cluster = self.state.fleet.instances[command.id], self.state.facts.cluster
+        if instance.awaited is not None and cluster.other_sizes:
+            return instance.gpus
+        return self.rng.choice([size for size in cluster.sizes if size <= command.gpus])
 
     def _of_start(self, command: StartTrial) -> AnyEvent | None:
         trial = self.state.trials[command.trial]

@@ -161,7 +161,9 @@ class Machines:
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         return list(known), []
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         if not self.waiting:
             raise LaunchError("there are no more", retry=False)
         peer = self.waiting.pop(0)

@@ -228,7 +228,9 @@ class Provider:
         self.adopted.append((list(known), list(tokens)))
         return list(known), []
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         self.asked.append(token)
         await self.gate.wait()
         return Launched("i-1", 8, time.time())

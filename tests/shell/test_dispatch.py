@@ -120,7 +120,9 @@ class Cloud:
         self.asked.append(("adopt", list(known), list(tokens)))
         return self.there, []
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         self.asked.append(("launch", token, orphan_timeout_s))
         await asyncio.sleep(self.takes_s)
         return self._or_raise(self.launched)

@@ -14,13 +14,13 @@ from seerd.aws.credentials import SSO, Lifetime
 from seerd.aws.errors import AwsError
 from seerd.aws.reservations import Reservation
 from seerd.backends.backend import MARGIN_S
-from seerd.backends.base import Quote
+from seerd.backends.base import MachineType, Quote
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import (
     THE_SPEC,
     bundled,
+    check_gpus,
     check_scratch,
-    one_size,
     place_of,
     quote_of,
 )
@@ -33,9 +33,7 @@ SPOT_MARGIN = 1.2
 
 
 async def quote(keys: Ec2Keys) -> Quote:
-    """Ask EC2 what would be rented. Raises `CloudError`, or `UsageError` for types without GPUs, or
-    with different numbers of them.
-    """
+    """Ask EC2 what would be rented. Raises `CloudError`, or `UsageError` for types without GPUs."""
     async with Cloud(keys.region) as cloud:
         bought = await reservations.reservation(cloud, keys.capacity) if keys.capacity else None
         if bought is not None:
@@ -51,21 +49,23 @@ async def quote(keys: Ec2Keys) -> Quote:
         without = ", ".join(kind.name for kind in kinds if kind.gpus == 0)
         if without:
             raise UsageError(f"cluster.instance_type: {without} has no GPUs")
-        gpus = one_size(keys, {kind.name: kind.gpus for kind in kinds})
+        gpus = {kind.name: kind.gpus for kind in kinds}
+        check_gpus(keys, gpus)
         check_scratch(keys, kinds)
-        threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
+        threads = max(1, min(kind.vcpus // kind.gpus for kind in kinds))
         region = cloud.region
-        price = AskedPrice(0.0, "") if bought is not None else await price_of(keys, cloud)
+        free = AskedPrice(dict.fromkeys(keys.types, 0.0), "")
+        price = free if bought is not None else await price_of(keys, cloud)
     source = price.source + (f"; AWS did not tell: {price.error}" if price.error else "")
     if bought is not None:
-        offer = quote_of(keys, gpus, 0.0, f"bought: {bought.id}", threads=threads, owner=owner)
+        offer = quote_of(
+            keys, price.types(gpus), f"bought: {bought.id}", threads=threads, owner=owner
+        )
         return replace(offer, facts=replace(offer.facts, max_instances=bought.total))
-    most = price.most_usd
-    offer = quote_of(
-        keys, gpus, price.usd, source, most_usd_per_h=most, threads=threads, owner=owner
-    )
+    offer = quote_of(keys, price.types(gpus), source, threads=threads, owner=owner)
     offer = replace(offer, bid=price.bid)
-    if len(set(price.prices.values())) > 1 or keys.falls_back:
+    sizes_vary = bool(offer.facts.other_sizes)
+    if len(set(price.prices.values())) > 1 or keys.falls_back or sizes_vary:
         offer = replace(offer, prices=price.prices)
     if not keys.scout:
         return offer
@@ -128,14 +128,27 @@ async def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
 
 @dataclass(frozen=True, slots=True)
 class AskedPrice:
-    """What an hour of the dearest type costs, in USD."""
+    """What an hour of each type costs, in USD."""
 
-    usd: float
+    now: Mapping[str, float]  # of an instance as it is asked for first
     source: str  # who says so, for people
-    prices: Mapping[str, float] = field(default_factory=dict)  # of each type; none: as `usd`
+    prices: Mapping[str, float] = field(default_factory=dict)  # on demand; none: as `now`
     error: AwsError | None = None  # why AWS does not say so; None: it does, or was not asked
-    most_usd: float = 0.0  # what spot may come to cost; 0: prices do not change
+    most: Mapping[str, float] = field(default_factory=dict)  # for spot; none: prices do not change
     bid: float | None = None  # what is bid for spot; None: AWS's default, the on-demand price
+
+    @property
+    def usd(self) -> float:
+        """The price of the dearest type."""
+        return max(self.now.values())
+
+    def types(self, gpus: Mapping[str, int]) -> list[MachineType]:
+        """Return the types of which the GPUs are given, preferred first."""
+        return [
+            MachineType(kind, gpus[kind], usd, self.most.get(kind, 0.0))
+            for kind, usd in self.now.items()
+            if kind in gpus
+        ]
 
 
 async def price_of(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
@@ -145,14 +158,15 @@ async def price_of(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     if keys.is_spot:
         return await _spot_price(keys, cloud)
     if keys.price:
-        return AskedPrice(keys.price, THE_SPEC)
+        same = dict.fromkeys(keys.types, keys.price)
+        return AskedPrice(same, THE_SPEC, same)
     try:
         known = await asyncio.gather(*(prices.on_demand(cloud, kind) for kind in keys.types))
     except AwsError as error:
         return _brought_along(keys, error)
     dearest = max(known, key=lambda price: price.usd_per_h)
     by_type = {kind: price.usd_per_h for kind, price in zip(keys.types, known, strict=True)}
-    return AskedPrice(dearest.usd_per_h, str(dearest), by_type)
+    return AskedPrice(by_type, str(dearest), by_type)
 
 
 def _brought_along(keys: Ec2Keys, error: AwsError) -> AskedPrice:
@@ -161,9 +175,9 @@ def _brought_along(keys: Ec2Keys, error: AwsError) -> AskedPrice:
         advice = 'Say what an hour costs: price = "$3.912" in [cluster].'
         why = f"{error}\n{advice}"
         raise AwsError(why, error.kind, error.code, error.said, error.status) from error
-    _, usd, source = bundled(keys)
-    by_type = {kind: INSTANCE_TYPES[kind].usd_per_h for kind in keys.types}
-    return AskedPrice(usd, source, by_type, error)
+    types_, source = bundled(keys)
+    by_type = {kind.name: kind.usd_per_h for kind in types_}
+    return AskedPrice(by_type, source, by_type, error)
 
 
 async def _spot_price(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
@@ -171,28 +185,31 @@ async def _spot_price(keys: Ec2Keys, cloud: Cloud) -> AskedPrice:
     else the on-demand price, as AWS advises; where nobody knows that, `SPOT_MARGIN` more than now.
     """
     if keys.price:
-        given = AskedPrice(keys.price, THE_SPEC, most_usd=keys.price, bid=keys.price)
+        same = dict.fromkeys(keys.types, keys.price)
+        given = AskedPrice(same, THE_SPEC, most=same, bid=keys.price)
         if not keys.falls_back:
             return given
         listed = await price_of(replace(keys, market=("on-demand",), price=None), cloud)
-        return replace(given, prices=listed.prices, most_usd=max(given.usd, listed.usd))
+        most = {kind: max(keys.price, usd) for kind, usd in listed.now.items()}
+        return replace(given, prices=listed.prices, most=most)
     try:
         known = await asyncio.gather(*(prices.spot(cloud, kind) for kind in keys.types))
     except AwsError as error:
-        most = _brought_along(keys, error)
-        kept = most.prices if keys.falls_back else {}
-        return replace(most, prices=kept, most_usd=most.usd)
+        listed = _brought_along(keys, error)
+        kept = listed.prices if keys.falls_back else {}
+        return replace(listed, prices=kept, most=listed.now)
+    now = {kind: price.usd_per_h for kind, price in zip(keys.types, known, strict=True)}
     dearest = max(known, key=lambda price: price.usd_per_h)
-    bid, most_usd = None, dearest.usd_per_h * SPOT_MARGIN
-    listed = AskedPrice(most_usd, "")
+    bid, most = None, dict.fromkeys(keys.types, dearest.usd_per_h * SPOT_MARGIN)
+    kept = {}
     try:
         listed = await price_of(replace(keys, market=("on-demand",)), cloud)
-        most_usd = listed.usd
+        most = dict(listed.now)
+        kept = listed.prices if keys.falls_back else {}
     except AwsError:
         if keys.falls_back:
             raise
-        bid = most_usd
-    source = f"spot costs {dearest} now; up to ${most_usd:.4g} is bid"
+        bid = max(most.values())
+    source = f"spot costs {dearest} now; up to ${max(most.values()):.4g} is bid"
     source += ", and paid on demand where spot has none" if keys.falls_back else ""
-    prices_ = listed.prices if keys.falls_back else {}
-    return AskedPrice(dearest.usd_per_h, source, prices_, most_usd=most_usd, bid=bid)
+    return AskedPrice(now, source, kept, most=most, bid=bid)

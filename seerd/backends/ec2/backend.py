@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Ec2Backend(Backend[Ec2Keys]):
-    """Instances of EC2. All types have the same number of GPUs, and count as the dearest."""
+    """Instances of EC2. Plans count with the preferred type, at the price of the dearest."""
 
     commands = frozenset({"canary", "image build"})
 
@@ -99,7 +99,9 @@ class Ec2Backend(Backend[Ec2Keys]):
             run=files.run,
             name=spec.name,
             owner=quote.owner,
+            instance_types=tuple(kind.name for kind in quote.types),
             gpus=quote.facts.gpus_per_instance,
+            sizes={kind.name: kind.gpus for kind in quote.types * bool(quote.facts.other_sizes)},
             keys=files.path / "keys",
             hard_end=until,
             max_usd_per_h=quote.bid,

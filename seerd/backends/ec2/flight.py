@@ -104,6 +104,7 @@ def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
     through = [*TUNNEL, entry.instance, "--region", context.cloud.region]
     return RemoteMachine(
         name=entry.instance,
+        gpus=context.settings.sizes.get(entry.type),
         address=address,
         user=USER,
         host_keys=(context.keys.host(entry.token).public,),
@@ -116,10 +117,15 @@ class Flight:
     """The launch of one token. Run `fly` as a task; when cancelled, that gives back what it has."""
 
     def __init__(
-        self, context: LaunchContext, token: str, orphan_timeout_s: float | None = None
+        self,
+        context: LaunchContext,
+        token: str,
+        orphan_timeout_s: float | None = None,
+        most_gpus: int | None = None,
     ) -> None:
         self._context = context
         self._token = token
+        self._most_gpus = most_gpus  # the most GPUs that its instance may have; None: any number
         self._orphan_timeout_s = orphan_timeout_s
         self._begun = _now()
         self.entry: RegisterEntry | None = None  # its instance; None: it is still unknown
@@ -168,7 +174,8 @@ class Flight:
         self.entry = entry = await self._taken_up() or await self._asked()
         self._answered = _now()
         where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)
-        self._report("launched", where=where, usd_per_h=price)
+        gpus = settings.sizes.get(entry.type)
+        self._report("launched", where=where, usd_per_h=price, gpus=gpus)
         pending = f"was not running after {PENDING_S:.0f}s"
         await self._until(entry, lambda: entry.ran, PENDING_S, pending)
         self._report("running")
@@ -185,7 +192,7 @@ class Flight:
         await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))
         entry.handed_over = True
         self._report("reached")
-        return Launched(entry.instance, settings.gpus, entry.span.since)
+        return Launched(entry.instance, gpus or settings.gpus, entry.span.since)
 
     async def _taken_up(self) -> RegisterEntry | None:
         """Return the live instance of an earlier try of this launch; None if there is none."""
@@ -211,9 +218,10 @@ class Flight:
         places, lane = context.places, context.cloud.lanes["run_instances"]
         while True:
             # Only after waiting for the turn is a place chosen: other launches have learned more.
-            await lane.turn(lambda: places.next(self._begun, _now()) is not None)
-            if (place := places.next(self._begun, _now())) is None:
-                raise exhausted(places.refusals(), others=bool(context.fleet.register.live()))
+            await lane.turn(lambda: places.next(self._begun, _now(), self._fits) is not None)
+            if (place := places.next(self._begun, _now(), self._fits)) is None:
+                refusals = places.refusals(self._fits)
+                raise exhausted(refusals, others=bool(context.fleet.register.live()))
             try:
                 entry = await self._ask_at(place)
             except AwsError as error:
@@ -229,6 +237,10 @@ class Flight:
             else:
                 places.gave(place)
                 return entry
+
+    def _fits(self, kind: str) -> bool:
+        gpus = self._context.settings.sizes.get(kind)
+        return gpus is None or self._most_gpus is None or gpus <= self._most_gpus
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
         """Send the same request until there is an answer; a call is never cancelled."""
@@ -391,6 +403,8 @@ def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -
     Asking again may help if capacity was missing, or if `others`, instances of the same run, use up
     the quota.
     """
+    if not refusals:
+        return LaunchError("no type with so few GPUs is offered in the run's zones", retry=True)
     kinds = {error.kind for _, error in refusals}
     goes_on = ErrorKind.CAPACITY not in kinds and ErrorKind.QUOTA in kinds and others
     zones: dict[str, dict[str, list[str]]] = {}  # AWS's code -> type -> zones

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from seerd.backends.base import Quote
+from seerd.backends.base import MachineType, Quote
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.errors import UsageError
 from seerd.planner.clouds import (
@@ -18,6 +18,7 @@ from seerd.planner.clouds import (
     UNPRICED_GPUS,
 )
 from seerd.planner.model import ClusterFacts
+from seerd.units import count
 
 if TYPE_CHECKING:
     from seerd.aws.types import Ec2Type
@@ -49,32 +50,31 @@ def check_filled_in(spec: Spec, keys: Ec2Keys) -> None:
 
 def quote_of(
     keys: Ec2Keys,
-    gpus: int,
-    usd_per_h: float,
+    types: Sequence[MachineType],
     source: str,
     *,
-    most_usd_per_h: float = 0.0,
     threads: int = 0,
     owner: str = "",
 ) -> Quote:
-    """Return the quote for instances of `gpus` GPUs at `usd_per_h`, that of the dearest type, which
-    may rise to `most_usd_per_h` (0: never).
-    """
+    """Return the quote for instances of these types, at prices that `source` gives."""
     facts = ClusterFacts(
         billing="rented",
-        gpus_per_instance=gpus,
-        usd_per_gpu_h=usd_per_h / gpus,
+        gpus_per_instance=types[0].gpus,
         terminate_s=RENTED_TERMINATE_S,
         orphan_s=keys.boot_s + ORPHAN_SPARE_S,
         hints_move=keys.on_rebalance == "move",
-        most_usd_per_gpu_h=most_usd_per_h / gpus,
-        price_lag_s=3 * PRICES_S if most_usd_per_h else 0.0,
+        price_lag_s=3 * PRICES_S if any(kind.most_usd_per_h for kind in types) else 0.0,
         wait_s=keys.wait,
     )
-    most = "at most" if len(keys.types) > 1 else "at"
-    note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
-    dearest = max(usd_per_h, most_usd_per_h)
-    return Quote(facts, threads, usd_per_h=dearest, owner=owner, notes=(note,))
+    quote = Quote(facts, threads, owner=owner).of_types(types)
+    most = "at most" if len(types) > 1 else "at"
+    usd_per_h = max(kind.usd_per_h for kind in types)
+    note = f"{' or '.join(kind.name for kind in types)} {most} ${usd_per_h:.4g} an hour ({source})"
+    if quote.facts.other_sizes:
+        names = " or ".join(f"{kind.name} ({count(kind.gpus, 'GPU')})" for kind in types)
+        note = f"{names}: planned as {types[0].name}, each GPU at ${quote.facts.usd_per_gpu_h:.4g} "
+        note += f"an hour, as the dearest ({source})"
+    return replace(quote, notes=(note,))
 
 
 def place_of(owner: str, region: str, subnet: str) -> str:
@@ -85,8 +85,8 @@ def place_of(owner: str, region: str, subnet: str) -> str:
     return "-".join(part or "default" for part in (account, region, subnet))
 
 
-def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
-    """Return GPUs, USD an hour of the dearest type, and the source, without asking AWS."""
+def bundled(keys: Ec2Keys) -> tuple[list[MachineType], str]:
+    """Return the types, preferred first, and the source of their prices, without asking AWS."""
     known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
     unknown = [name for name in keys.types if name not in known]
     if unknown and keys.gpus is None:
@@ -95,9 +95,10 @@ def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
             'and what an hour costs: gpus = 1 and price = "$4" in [cluster]; `seerd doctor` and '
             "`seerd run` ask AWS"
         )
-    gpus = one_size(keys, {name: known.get(name, keys.gpus or 0) for name in keys.types})
+    gpus = {name: known.get(name, keys.gpus or 0) for name in keys.types}
+    check_gpus(keys, gpus)
     if keys.price:
-        return gpus, keys.price, THE_SPEC
+        return [MachineType(name, gpus[name], keys.price) for name in keys.types], THE_SPEC
     unpriced = [name for name in keys.types if name not in INSTANCE_TYPES]
     if unpriced:
         raise UsageError(
@@ -105,22 +106,15 @@ def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
             'price = "$4" in [cluster]; `seerd doctor` asks AWS for it'
         )
     source = f"on-demand prices of us-east-1 that seerd brought along, as of {PRICES_AS_OF}"
-    return gpus, max(INSTANCE_TYPES[name].usd_per_h for name in keys.types), source
+    prices = ((name, INSTANCE_TYPES[name].usd_per_h) for name in keys.types)
+    return [MachineType(name, gpus[name], usd) for name, usd in prices], source
 
 
-def one_size(keys: Ec2Keys, gpus: Mapping[str, int]) -> int:
-    """Return how many GPUs all types have. Raises `UsageError` if they differ, or `cluster.gpus`
-    says otherwise.
-    """
-    sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
+def check_gpus(keys: Ec2Keys, gpus: Mapping[str, int]) -> None:
+    """Check the GPUs of the types. Raises `UsageError` if `cluster.gpus` says otherwise."""
     if keys.gpus is not None and {*gpus.values()} != {keys.gpus}:
+        sizes = ", ".join(f"{name} {has}" for name, has in gpus.items())
         raise UsageError(f"cluster.gpus = {keys.gpus} is not so: {sizes}")
-    if len(set(gpus.values())) > 1:
-        raise UsageError(
-            "the types in cluster.instance_type must have the same number of GPUs, and have: "
-            f"{sizes}"
-        )
-    return next(iter(gpus.values()))
 
 
 def check_scratch(keys: Ec2Keys, kinds: Sequence[Ec2Type]) -> None:

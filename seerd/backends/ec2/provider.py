@@ -158,7 +158,9 @@ class Ec2Provider(Provider):
         losses = [Loss(other.instance, other.why, other.span, other.token) for other in others]
         return [entry.instance for entry in kept], losses
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         """See `base.Provider`. When cancelled, give back first, for up to `UNDO_S` seconds."""
         self._fleet.watch()
 
@@ -168,7 +170,7 @@ class Ec2Provider(Provider):
                 done.exception()  # counts as retrieved, even if nobody waits for it
 
         if token not in self._flights:
-            flight = Flight(self._opened(), token, orphan_timeout_s)
+            flight = Flight(self._opened(), token, orphan_timeout_s, most_gpus)
             task = asyncio.create_task(flight.fly())
             self._flights[token] = flight, task
             self._awaited.discard(token)

@@ -38,7 +38,7 @@ class Ec2Settings:
     run: str  # the run's id
     name: str  # the spec's name, for the tags
     owner: str  # who runs it, for the tags
-    instance_types: tuple[str, ...]  # in order of preference, all with `gpus` GPUs
+    instance_types: tuple[str, ...]  # in order of preference
     gpus: int  # GPUs of one instance
     image: str  # `ami-...` or `ssm:/path`
     hard_end: float  # when instances switch themselves off: wall clock, seconds since 1970
@@ -68,6 +68,8 @@ class Ec2Settings:
     max_usd_per_h: float | None = None
     # USD for an hour of an instance of each type, on demand; none: all cost the same
     prices: Mapping[str, float] = field(default_factory=dict)
+    # GPUs of an instance of each type, where they differ; none: all have `gpus`
+    sizes: Mapping[str, int] = field(default_factory=dict)
     root: bool = False  # whether a user who logs in may become root
     mend_s: float = MEND_S
     # how long an instance may run before EC2 shows its addresses, seconds. Usually it does with
@@ -205,6 +207,11 @@ def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
     return disks
 
 
+def any_type(type_: str) -> bool:
+    """Accept every type."""
+    return True
+
+
 def never(type_: str, zone: str) -> bool:
     """Have no pool rest."""
     return False
@@ -223,15 +230,18 @@ class LaunchPlaces:
         self._rests = rests
         self._refusals: dict[Candidate, tuple[AwsError, float]] = {}
 
-    def next(self, begun: float, now: float) -> Candidate | None:
+    def next(
+        self, begun: float, now: float, fits: Callable[[str], bool] = any_type
+    ) -> Candidate | None:
         """Return the place that a launch which began at `begun` should ask now: the first that has
-        not refused lately, else that of the oldest refusal. None if all have refused since.
+        not refused lately, else that of the oldest refusal. None if all have refused since. `fits`:
+        returns whether a type may be asked for.
         """
         refusals = self._refusals
         left = [
             place
             for place in self._candidates
-            if place not in refusals or refusals[place][1] < begun
+            if fits(place.type) and (place not in refusals or refusals[place][1] < begun)
         ]
         resting = [p for p in left if not p.fallback and self._rests(p.type, p.zone)]
         left = [place for place in left if place not in resting] or resting
@@ -254,11 +264,13 @@ class LaunchPlaces:
         self._candidates = others or self._candidates
         return bool(others)
 
-    def refusals(self) -> list[tuple[Candidate, AwsError]]:
-        """Return EC2's last answers, place by place; an answer about many only once."""
+    def refusals(self, fits: Callable[[str], bool] = any_type) -> list[tuple[Candidate, AwsError]]:
+        """Return EC2's last answers, place by place; an answer about many only once. `fits` as in
+        `next`.
+        """
         answers: dict[int, tuple[Candidate, AwsError]] = {}
         for place in self._candidates:
-            if place in self._refusals:
+            if place in self._refusals and fits(place.type):
                 error = self._refusals[place][0]
                 answers.setdefault(id(error), (place, error))
         return list(answers.values())

@@ -88,7 +88,9 @@ class HostsProvider(Provider):
         )
         return [instance for instance in adopted if instance is not None], []
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         """Take the first host that is free and can be made ready."""
         self._refuse_if_ended(token)
         causes: list[str] = []

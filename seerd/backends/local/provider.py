@@ -53,7 +53,9 @@ class LocalProvider(Provider):
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         return [instance for instance in known if self._exists(instance)], []
 
-    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+    async def launch(
+        self, token: str, orphan_timeout_s: float | None = None, most_gpus: int | None = None
+    ) -> Launched:
         instance = _named(token)
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._ensure_agent(instance)

@@ -54,6 +54,7 @@ class RemoteMachine:
     # a command whose input and output lead to its port; empty: straight, or as ~/.ssh/config says
     # for its address (ProxyJump, ProxyCommand)
     proxy: tuple[str, ...] = ()
+    gpus: int | None = None  # its GPUs, if they differ from those of the run's other machines
 
     @property
     def place(self) -> str:

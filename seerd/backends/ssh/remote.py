@@ -161,7 +161,7 @@ class Remote:
         `cuda`: what this machine has, if that differs from the others.
         """
         link = self._link(machine)
-        link.shape = self._options.shape(gpus, cuda)
+        link.shape = self._options.shape(machine.gpus if gpus is None else gpus, cuda)
         packed = await self._packed()
         async with link.lock:
             await self._begin(machine, link, patience_s, packed, on_failure)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.core import commands, events, verdicts
-from seerd.core.aiming import instances_needed
+from seerd.core.aiming import instances_needed, wanted_demands
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
@@ -21,6 +21,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.metrics import averaged, best_checkpoint, better_report
 from seerd.core.plans import PlanChange
+from seerd.core.sizes import need
 from seerd.core.state import GONE, PRESENT, Incumbent, State, Trial
 from seerd.core.step import QUIET
 from seerd.planner.model import Compared, Group
@@ -155,6 +156,8 @@ def minutes(seconds: float) -> float:
 
 def needed(state: State) -> int:
     """Return how many instances the wanted trials need."""
+    if state.facts.cluster.other_sizes:
+        return need(state, wanted_demands(state)).instances
     sizes = {group.gpus_per_trial: group.trials for group in wanted(state)}
     return instances_needed(sizes, state.facts.cluster)
 
@@ -425,8 +428,9 @@ def _instances(step: Step) -> Explanations:
     if launches:
         ids, had = tuple(one.id for one in launches), state.fleet.live - len(launches)
         step.known.asked_s.update(dict.fromkeys(ids, state.now))
-        gpus = state.facts.gpus(launches[0].gpus)
+        gpus = state.facts.gpus(max(one.gpus for one in launches))
         about = {"why": launches[0].why, "gpus_each": gpus, "had": had, "needed": needed(state)}
+        about["at_most"] = bool(state.facts.cluster.other_sizes)
         yield step.tell("asked", instances=ids, **about, wanted=wanted_sizes(state))
     ended = [one for one in step.decided if isinstance(one, commands.Terminate)]
     for why in dict.fromkeys(one.why for one in ended):

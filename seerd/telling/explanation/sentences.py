@@ -168,7 +168,8 @@ SAYS: dict[Kind, str] = {
     "which says nothing of its configuration",
     "stopped": "{trial}: [{saves:if}asked to save and exit within {grace_s:at}|killed]{why:reason}",
     "ended": "{trial}: {how:reason}{after}",
-    "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
+    "asked": "{instances:instance} of [{at_most:if}at most ]{gpus_each:GPU} asked for{why:reason}: "
+    + NEED,
     "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {why:reason}",
     "awaited": "{instance}: {what:reason}",
     "came": "{instance}: ready with {gpus:GPU}[, asked for {after_s:about} before]",

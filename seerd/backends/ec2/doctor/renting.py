@@ -15,9 +15,9 @@ from seerd.aws.images import Image
 from seerd.aws.reservations import Reservation
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
-from seerd.backends.ec2.asking import price_of
+from seerd.backends.ec2.asking import AskedPrice, price_of
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.offer import check_scratch, one_size, quote_of
+from seerd.backends.ec2.offer import check_gpus, check_scratch, quote_of
 from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.examining import POLICY, Case, Finding, Level, Notes, Peak, denied_action
 from seerd.errors import UsageError
@@ -77,10 +77,10 @@ async def look(notes: AwsNotes) -> Rented:
     """Check types, prices, plan, quota and image; return what is known of them."""
     bought = await _bought(notes)
     kinds = await _types(notes)
-    price = await _price(notes) if bought is None else 0.0
-    gpus = kinds[0].gpus if kinds else 0
-    priced = gpus and price is not None
-    quote = quote_of(notes.keys, gpus, price or 0.0, "AWS") if priced else None
+    free = AskedPrice(dict.fromkeys(notes.keys.types, 0.0), "")
+    price = await _price(notes) if bought is None else free
+    gpus = {kind.name: kind.gpus for kind in kinds if kind.gpus}
+    quote = quote_of(notes.keys, price.types(gpus), "AWS") if gpus and price is not None else None
     peak, plan = notes.case.peak(quote)
     notes.lines.append(plan)
     peak = peak or Peak(instances=1, largest=1)
@@ -88,7 +88,7 @@ async def look(notes: AwsNotes) -> Rented:
         await _quota(notes, kinds, peak.instances)
     elif bought.total < peak.instances:
         found = f"the plan has {peak.instances} instances at a time, {bought.id} has {bought.total}"
-        notes.warn("capacity", found, f"--max-gpus {bought.total * gpus}")
+        notes.warn("capacity", found, f"--max-gpus {bought.total * max(gpus.values(), default=0)}")
     await _disk_key(notes)
     return Rented(kinds, await _image(notes, kinds), peak, bought)
 
@@ -116,7 +116,7 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
         return ()
     listed = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
     try:
-        one_size(notes.keys, {kind.name: kind.gpus for kind in found})
+        check_gpus(notes.keys, {kind.name: kind.gpus for kind in found})
         check_scratch(notes.keys, found)
     except UsageError as error:
         notes.problem("types", str(error))
@@ -129,8 +129,8 @@ async def _types(notes: AwsNotes) -> tuple[Ec2Type, ...]:
     return tuple(found)
 
 
-async def _price(notes: AwsNotes) -> float | None:
-    """Note what an hour of the dearest type costs; return that in USD, None if nobody knows."""
+async def _price(notes: AwsNotes) -> AskedPrice | None:
+    """Note what an hour of the dearest type costs; return prices, None if nobody knows."""
     is_spot = notes.keys.is_spot
     action = "ec2:DescribeSpotPriceHistory" if is_spot else "pricing:GetProducts"
     try:
@@ -142,7 +142,7 @@ async def _price(notes: AwsNotes) -> float | None:
         notes.refused("price", action, price.error, "warning")
     level: Level = "ok" if price.error is None else "warning"
     notes.note("price", level, f"${price.usd:.4g}/h ({price.source})")
-    return price.usd
+    return price
 
 
 async def _quota(notes: AwsNotes, kinds: Sequence[Ec2Type], peak: int) -> None:
