@@ -125,6 +125,9 @@ class ClusterFacts:
     price_lag_s: float = 0.0  # seconds after which a change of a price is known at the latest
     # seconds for which a run without any instance goes on asking; None: while a first round fits
     wait_s: float | None = None
+    # seconds for which instances that a run has at its end are kept for the next one, and paid by
+    # this one; 0: they are given back
+    keep_s: float = 0.0
 
     @property
     def per_instance(self) -> bool:

@@ -40,6 +40,8 @@ POWER = (
 """What the user may do as root."""
 TIMER, WATCH = "seerd-hard-end", "seerd-deserted"
 """The units that end the instance: at the hard end, and when it has no agent."""
+END_IN = "/run/seerd-end-in"
+"""The script by which root moves the hard end, where instances may wait for another run."""
 WORKED = "/var/lib/cloud/scripts/seerd-worked"
 """The file that exists once an agent has run: a reboot then ends the instance."""
 
@@ -57,6 +59,7 @@ class Boot:
     # seconds for which it may be billed until it has its first agent; None: `ORPHAN_TIMEOUT_S`
     orphan_timeout_s: float | None = None
     python: str = ""  # the interpreter whose torch is read at the first boot; empty: none
+    keep_s: float = 0.0  # seconds for which it may wait for another run; 0: it never does
 
 
 def user_data(boot: Boot) -> str:
@@ -81,13 +84,16 @@ def boothook(boot: Boot) -> str:
     first_s = ORPHAN_TIMEOUT_S
     if boot.orphan_timeout_s is not None:
         first_s = max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S)
-    watch = _WATCH.format(first=first_s, alone=ORPHAN_TIMEOUT_S, look=LOOK_S)
+    # Its own timer ends an instance that waits for another run.
+    alone_s = max(ORPHAN_TIMEOUT_S, math.ceil(boot.keep_s) + 2 * LOOK_S)
+    watch = _WATCH.format(first=first_s, alone=alone_s, look=LOOK_S)
     # A relative one is in a folder that is not there yet.
     reads = boot.python.startswith("/") and _is_plain(boot.python) and not boot.root
     return _BOOTHOOK.format(
         run=boot.run,
         hard_end=math.floor(boot.hard_end),
         watch="" if boot.root else watch,
+        end_in=_END_IN if boot.keep_s else "",
         read=_READ.format(prefix=str(PurePosixPath(boot.python).parent.parent)) if reads else "",
     )
 
@@ -104,10 +110,11 @@ def cloud_config(boot: Boot) -> str:
         "passwd": "*",
         "ssh_authorized_keys": [boot.authorised.strip()],
     }
+    may_do = (*POWER, *([f"/bin/sh {END_IN} [0-9]*"] if boot.keep_s else []))
     may = {
         "path": "/etc/sudoers.d/seerd",
         "permissions": "0440",
-        "content": f"{USER} ALL=(root) NOPASSWD: {'ALL' if boot.root else ', '.join(POWER)}\n",
+        "content": f"{USER} ALL=(root) NOPASSWD: {'ALL' if boot.root else ', '.join(may_do)}\n",
     }
     config = {
         "users": ["default", user],
@@ -144,7 +151,27 @@ begin --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s 
     --timer-property=DefaultDependencies=no "$(command -v shutdown)" -P now || {{
     setsid /bin/sh -c "sleep $left; shutdown -P now" > /dev/null 2>&1 < /dev/null &
 }}
-{watch}{read}"""
+{end_in}{watch}{read}"""
+
+_END_IN = """\
+
+# An instance may wait for another run, and then work for that: its hard end is moved. The new timer
+# runs before the old ones are stopped.
+cat > /run/seerd-end-in << 'SEERD_END_IN'
+#!/bin/sh
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+case "$1" in '' | *[!0-9]* | ????????*) exit 2 ;; esac
+unit="seerd-end-$(date +%s)-$$"
+systemd-run --unit="$unit" --on-active="$1" --timer-property=AccuracySec=1s \\
+    "$(command -v shutdown)" -P now || exit 1
+systemctl --quiet is-active "$unit.timer" > /dev/null || exit 1
+for old in seerd-hard-end $(cat /run/seerd-ends 2> /dev/null); do
+    systemctl stop "$old.timer" 2> /dev/null
+done
+echo "$unit" > /run/seerd-ends
+echo "ends in $1"
+SEERD_END_IN
+"""
 
 _WATCH = """\
 

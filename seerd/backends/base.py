@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from seerd.clock import unlimited
+from seerd.errors import ProviderError
 from seerd.planner.model import ClusterFacts
 
 
@@ -185,6 +186,13 @@ class Provider(Protocol):
         there.
         """
 
+    async def let_go(self, instance: str, until: float) -> None:
+        """Leave the instance for another run, without anything of this one, after it has confirmed
+        that it ends itself by `until`. Raises `ProviderError`; it is this run's then, and has to be
+        terminated.
+        """
+        raise ProviderError("instances are not kept here")
+
     async def loss(self) -> Loss:
         """Wait for the next instance that is gone: for ever if instances cannot vanish unnoticed by
         the conversation with their agents.
@@ -214,6 +222,7 @@ class Left:
     what: str  # its type, or its size
     age_s: float  # seconds since it was made
     usd_per_h: float | None = None  # about how many USD it costs for an hour; None: unknown
+    kept: bool = False  # whether it waits for the next run, which the run has paid
 
     def __str__(self) -> str:
         return (

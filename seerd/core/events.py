@@ -296,6 +296,15 @@ class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-termina
     ended: float | None = None  # when it ended; None: only now
 
 
+class InstanceKept(Event, frozen=True, kw_only=True, tag="instance-kept"):
+    """An instance is no longer this run's and waits for another one (outcome of `Terminate`). It
+    ends itself by the `keep_until_s` of that command.
+    """
+
+    command: str  # id of the `Terminate`
+    instance: str
+
+
 class CheckpointFetched(
     Event, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-fetched"
 ):
@@ -464,7 +473,7 @@ AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
     | PolicyAnswered | PolicyFailed
     | InstanceAwaited | InstancePriced | InstanceReady | LaunchRefused
-    | InstanceLost | InstanceTerminated | CheckpointFetched
+    | InstanceLost | InstanceTerminated | InstanceKept | CheckpointFetched
     | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
     | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
     | TrialExited | TrialStalled | TrialWaited

@@ -60,6 +60,8 @@ may begin with one of them.
 """
 CUT_OFF = 3000
 """Machines of runs with this seed or a larger one cannot store most checkpoints."""
+KEEPING = 4000
+"""Machines of runs with this seed or a larger one may be kept for the next run."""
 UNSTORED = ("store-silent", "store-refused", "store-failed", "left")
 CAUSES = ("ssh", "ssh", "store", "setup", "torch", "driver")
 END_S = 30.0
@@ -107,6 +109,9 @@ class Eventful:
         if self.seed >= SCOUTED and facts.cluster.per_instance:
             scouted = replace(facts.cluster, scout_s=self.rng.choice([0.0, 3.0, 9.0]))
             facts = msgspec.structs.replace(facts, cluster=scouted)
+        if self.seed >= KEEPING and facts.cluster.per_instance:
+            keeping = replace(facts.cluster, keep_s=self.rng.choice([0.0, 20.0, 200.0]))
+            facts = msgspec.structs.replace(facts, cluster=keeping)
         self.state = begun(facts)
         self.mood = self.seed % 5 if self.seed >= MOODS else CALM
 
@@ -249,6 +254,8 @@ class Eventful:
                 return self._of_launch(command)
             case Terminate() if command.left and self.rng.random() < 0.5:
                 return self._fetched(command)
+            case Terminate() if command.keep_until_s is not None and self.rng.random() < 0.7:
+                return told.InstanceKept(at=self.at, command=command.id, instance=command.instance)
             case Terminate():
                 return told.InstanceTerminated(
                     at=self.at,

@@ -18,6 +18,7 @@ from seerd.planner.clouds import (
     UNPRICED_GPUS,
 )
 from seerd.planner.model import ClusterFacts
+from seerd.units import format_duration
 
 if TYPE_CHECKING:
     from seerd.backends.ec2.request import Ec2Settings
@@ -69,11 +70,23 @@ def quote_of(
         most_usd_per_gpu_h=most_usd_per_h / gpus,
         price_lag_s=3 * PRICES_S if most_usd_per_h else 0.0,
         wait_s=keys.wait,
+        keep_s=keys.keep or 0.0,
     )
     most = "at most" if len(keys.types) > 1 else "at"
     note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
     dearest = max(usd_per_h, most_usd_per_h)
-    return Quote(facts, threads, usd_per_h=dearest, owner=owner, notes=(note,))
+    notes = (note, *([kept_note(keys.keep, gpus, dearest)] if keys.keep else []))
+    return Quote(facts, threads, usd_per_h=dearest, owner=owner, notes=notes)
+
+
+def kept_note(keep_s: float, gpus: int, usd_per_h: float) -> str:
+    """Return what keeping an instance costs at most, for people."""
+    hours = keep_s / 3600
+    return (
+        f"instances that the run has at its end are kept for {format_duration(keep_s)} for the "
+        f"next run: at most ${usd_per_h * hours:.4g} and {gpus * hours * 60:.4g} GPU-min for each, "
+        "set aside from what the limits then have left"
+    )
 
 
 def place_of(owner: str, region: str, subnet: str) -> str:
@@ -133,4 +146,5 @@ def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:
     of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
     of_spec |= {"instance_types": wanted.types, "boot_s": wanted.boot_s}
     of_spec |= {"market": wanted.market[0], "falls_back": wanted.falls_back}
+    of_spec |= {"keep_s": wanted.keep or 0.0}
     return Ec2Settings(**{**of_spec, **own})

@@ -197,6 +197,11 @@ class Register:
             self._entries[instance].given_back = True
         return losses, [s.instance for s in strays] + halted
 
+    def let_go(self, instance: str, at: float) -> None:
+        """Record that an instance is not this run's any more."""
+        entry = self._entries[instance]
+        entry.handed_over, entry.until = False, at
+
     def end(self, instance: str, at: float, *, before: str = "") -> None:
         """Record that EC2 has confirmed the instance's end. `before`: its state until then."""
         entry = self._entries[instance]
