@@ -161,6 +161,7 @@ cat > /run/seerd-end-in << 'SEERD_END_IN'
 #!/bin/sh
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 case "$1" in '' | *[!0-9]* | ????????*) exit 2 ;; esac
+[ "$1" -le 2678400 ] || exit 2
 unit="seerd-end-$(date +%s)-$$"
 systemd-run --unit="$unit" --on-active="$1" --timer-property=AccuracySec=1s \\
     "$(command -v shutdown)" -P now || exit 1

@@ -222,7 +222,7 @@ class Left:
     what: str  # its type, or its size
     age_s: float  # seconds since it was made
     usd_per_h: float | None = None  # about how many USD it costs for an hour; None: unknown
-    kept: bool = False  # whether it waits for the next run, which the run has paid
+    waits: bool = False  # whether it waits for another run, until its hard end; its run has paid
 
     def __str__(self) -> str:
         return (

@@ -57,8 +57,8 @@ def _instance(seen: SeenInstance) -> Left:
     named, age_s = _named(seen.tags), time.time() - seen.launched_at
     price = INSTANCE_TYPES.get(seen.type) if seen.state in {"pending", "running"} else None
     usd_per_h = None if price is None else price.usd_per_h
-    kept = seen.tags[RUN].endswith(KEPT)
-    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s, usd_per_h, kept)
+    waits = seen.tags[RUN].endswith(KEPT)
+    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s, usd_per_h, waits)
 
 
 def _named(tags: Mapping[str, str]) -> tuple[str, str, str]:
