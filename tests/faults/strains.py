@@ -59,6 +59,8 @@ BEHIND = 0.7
 """So many runs have scripts that train on while a checkpoint is written."""
 FALLING_BACK = 0.2
 """So many runs ask for on-demand instances where spot has none."""
+KEEPING = 0.25
+"""So many runs keep their instances for the next one."""
 SHORT_JOBS = 0.5
 """So many of the jobs that are added have short limits."""
 
@@ -94,6 +96,11 @@ def saves_behind(seed: int) -> bool:
 def falls_back(seed: int) -> bool:
     """Return whether on-demand instances are asked for where spot has none."""
     return seed not in BEFORE and random.Random(f"falls back {seed}").random() < FALLING_BACK
+
+
+def keeps(seed: int) -> bool:
+    """Return whether the instances that a run has at its end are kept for the next one."""
+    return seed not in AT_ONCE and random.Random(f"keeps {seed}").random() < KEEPING
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:

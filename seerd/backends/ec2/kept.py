@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -21,7 +22,6 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.instances import COMMAND, HARD_END, KEPT, RUN, SINCE, tag_time
 from seerd.backends.ec2.request import Candidate, Ec2Settings, tags
 from seerd.backends.ssh.connecting import RemoteMachine
-from seerd.backends.ssh.remote import Remote
 from seerd.clock import wall
 from seerd.errors import ProviderError
 
@@ -50,12 +50,20 @@ class KeptInstance(msgspec.Struct, frozen=True):
     host_key: str  # its public host key, as OpenSSH writes it
 
 
+class Leaving(Protocol):
+    """The way into machines that are left and taken: a `Remote`, which documents the methods."""
+
+    async def let_go(self, machine: RemoteMachine, until: float) -> float: ...
+    async def end_in(self, machine: RemoteMachine, left_s: float) -> None: ...
+    async def forget(self, name: str) -> None: ...
+
+
 class KeptInstances:
     """Those of one home, in `folder`, as one run lets go of and takes them. `keys`: the run's
     folder of keys, which gets the tokens that it has taken.
     """
 
-    def __init__(self, folder: Path, keys: Path, remote: Remote) -> None:
+    def __init__(self, folder: Path, keys: Path, remote: Leaving) -> None:
         self._folder = folder
         self._keys = keys
         self._remote = remote
