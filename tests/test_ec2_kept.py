@@ -97,6 +97,12 @@ def test_the_next_run_begins_at_once_on_a_machine_that_has_nothing_of_the_last(
     assert again == instance.id
     assert float(warm) < float(cold)
     assert search.in_processes(instance, ["seerd-agent"]), "its agent is the second run's"
+    root = Path(f"/proc/{instance.pid}/root")
+    timer = (root / "run/seerd-ends").read_text().strip()
+    timers = root / "run/systemd/transient"
+    assert [path.name for path in timers.glob("seerd-*end*.timer")] == [f"{timer}.timer"]
+    ends_in_s = int((timers / f"{timer}.timer").read_text().partition("OnActiveSec=")[2])
+    assert ends_in_s > 600, "at the hard end of the second run"
     coordinator.ends(run, 0)
     assert len(rig.account()) == 1
     assert "is kept" in coordinator.lines().removeprefix(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -104,6 +105,23 @@ def test_only_where_instances_are_kept_may_the_user_move_their_end() -> None:
     assert "alone=0\n" in boothook(boot)
     assert "most=600 " in boothook(boot)
     assert "most=920 " in boothook(replace(boot, keep_s=900.0))
+
+
+def test_the_end_is_moved_by_whole_seconds_and_not_for_ever(tmp_path: Path) -> None:
+    """What is asked for wrongly is refused before any timer is set."""
+    hook = boothook(Boot("r", 0.0, "private", "public", "public", keep_s=600.0))
+    script = hook.partition("<< 'SEERD_END_IN'\n")[2].partition("SEERD_END_IN\n")[0]
+    harmless = script.replace("systemd-run", "exit 9 #")  # whatever comes after that
+    assert script.count("systemd-run") == 1
+    (tmp_path / "script").write_text(harmless)
+    for given, status in (("600", 9), ("2678400", 9), ("2678401", 2), ("12345678", 2)):
+        assert _ended(tmp_path / "script", given) == status, given
+    for given in ("", "-1", "1.5", "600 now", "$(id)"):
+        assert _ended(tmp_path / "script", given) == 2, given
+
+
+def _ended(script: Path, argument: str) -> int:
+    return subprocess.run(["/bin/sh", str(script), argument], check=False).returncode
 
 
 def test_a_machine_that_would_end_too_late_is_not_left(tmp_path: Path) -> None:
