@@ -186,10 +186,10 @@ class Provider(Protocol):
         there.
         """
 
-    async def let_go(self, instance: str, until: float) -> None:
-        """Leave the instance for another run, without anything of this one, after it has confirmed
-        that it ends itself by `until`. Raises `ProviderError`; it is this run's then, and has to be
-        terminated.
+    async def let_go(self, instance: str, until: float, within_s: float) -> None:
+        """Leave the instance for another run, without anything of this one, after it has confirmed,
+        within so many seconds, that it ends itself by `until`. Raises `ProviderError`; it is this
+        run's then, and has to be terminated.
         """
         raise ProviderError("instances are not kept here")
 

@@ -37,6 +37,8 @@ from seerd.units import SLOW_S
 T = TypeVar("T")
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 HOP_S = 5.0
+LEAST_LEAVING_S, MOST_LEAVING_S = 5.0, 60.0
+"""Seconds that leaving an instance to another run may take, even if no limit is near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,8 @@ class Dispatch:
             await self._environment.collector.last(name, self._core.lease()[0])
         await self.sessions.drop(name, "it is let go of")
         try:
-            await self._environment.provider.let_go(name, until)
+            within_s = min(MOST_LEAVING_S, max(LEAST_LEAVING_S, self._core.spare()))
+            await self._environment.provider.let_go(name, until, within_s)
         except ProviderError as error:
             self._emit(events.Remarked, text=f"{name} cannot be kept, and is given back: {error}")
             return False

@@ -134,4 +134,4 @@ def test_a_machine_that_would_end_too_late_is_not_left(tmp_path: Path) -> None:
     run = KeptInstances(tmp_path / "kept", keys, cast("Any", Late()))
     machine: Any = None
     with pytest.raises(Exception, match="too late"):
-        asyncio.run(run.leave(machine, wall() + 120.0))
+        asyncio.run(run.leave(machine, wall() + 120.0, 5.0))

@@ -30,7 +30,6 @@ OFF_S = 30.0
 done, and its timer may have been set a little late.
 """
 LATE_S = 10.0  # how much later than asked the timer may run out, seconds: shutting down takes 20
-LETTING_GO_S = 60.0  # how long an instance may take to be left, seconds
 LEAST_S = 20.0  # before it powers itself off nobody takes it any more, seconds
 TAKING_S = 20.0  # how long an instance may take until it has the next run's agent, seconds
 ALIKE = (
@@ -73,16 +72,17 @@ class KeptInstances:
         """The instances that are not the run's any more."""
         return {path.name.removeprefix("let-go-") for path in self._keys.glob("let-go-*")}
 
-    async def leave(self, machine: RemoteMachine, until: float) -> None:
-        """Leave nothing of this run on an instance that ends itself, so that it costs nothing more
-        from `until` on (wall clock, seconds since 1970). Raises `ProviderError`.
+    async def leave(self, machine: RemoteMachine, until: float, within_s: float) -> None:
+        """Leave nothing of this run, within so many seconds, on an instance that ends itself, so
+        that it costs nothing more from `until` on (wall clock, seconds since 1970). Raises
+        `ProviderError`.
         """
         off_at = until - OFF_S
         try:
-            async with asyncio.timeout(LETTING_GO_S):
+            async with asyncio.timeout(within_s):
                 left_s = await self._remote.let_go(machine, off_at)
         except TimeoutError:
-            raise ProviderError(f"it was not left within {LETTING_GO_S:.0f}s") from None
+            raise ProviderError(f"it was not left within {within_s:.0f}s") from None
         if wall() + left_s > off_at + LATE_S:
             raise ProviderError("it would end too late")
         await self._remote.forget(machine.name)

@@ -246,12 +246,12 @@ class Ec2Provider(Provider):
             await self._fleet.hunt(name, min(asked, wall()) + HUNT_S)
         return await self._end(register.of(name))
 
-    async def let_go(self, instance: str, until: float) -> None:
+    async def let_go(self, instance: str, until: float, within_s: float) -> None:
         entry, context, kept = self._live(instance), self._opened(), self._kept
         if kept is None:
             raise ProviderError("instances of this run are not kept")
         access, place = machine(context, entry), (entry.type, entry.subnet, entry.spot)
-        await kept.leave(access, until)
+        await kept.leave(access, until, within_s)
         like = alike(context.settings, context.image.image)
         (host_key,) = access.host_keys or ()
         about = KeptInstance(instance, like, place, until - OFF_S, host_key)
