@@ -83,7 +83,8 @@ class Launched:
 
     instance: str
     gpus: int
-    since: float  # when it began to run
+    since: float  # when it began to run, or was taken over from an earlier run
+    paid_until: float | None = None  # until when an earlier run has paid it; None: none has
 
 
 LaunchStage = Literal["launched", "running", "unreached", "reached", "priced"]

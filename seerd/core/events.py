@@ -241,7 +241,9 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
     command: str  # id of the `Launch`
     instance: str
     gpus: int
-    running_since: float  # since when it has cost, in seconds since the run began
+    # since when it has cost, in seconds since the run began; later than now if an earlier run has
+    # paid it until then
+    running_since: float
     boot: str = ""  # names this boot of its machine; empty if unknown
 
 

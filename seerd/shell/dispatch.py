@@ -234,12 +234,15 @@ class Dispatch:
             return
         if self._environment.note_ready is not None:
             self._environment.note_ready(launched.instance)
+        since = self._clock.past(launched.since)
+        if launched.paid_until is not None:
+            since = max(since, self._clock.of_wall(launched.paid_until))
         self._emit(
             events.InstanceReady,
             command=command.id,
             instance=launched.instance,
             gpus=launched.gpus * self._core.state.facts.parts,
-            running_since=self._clock.past(launched.since),
+            running_since=since,
             boot=self.sessions.boot(launched.instance),
         )
 

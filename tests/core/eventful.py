@@ -300,6 +300,10 @@ class Eventful:
             )
         self.instances += 1
         since = max(0.0, self.at - self.rng.choice([0.0, 1.0, 4.0]))
+        if (
+            self.seed >= KEEPING and self.rng.random() < 0.3
+        ):  # an earlier run has paid it until then
+            since = self.at + self.rng.choice([5.0, 60.0])
         return told.InstanceReady(
             at=self.at,
             command=command.id,

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seerd.core.commands import AnyCommand, StopTrial, Terminate
 from seerd.core.events import (
     InstanceKept,
+    InstanceLost,
     InstanceNoticed,
+    InstanceReady,
     InstanceTerminated,
     RunResumed,
+    RunStarted,
     StopAsked,
     TrialExited,
     TrialReported,
 )
+from seerd.core.ledger import Charge, Ledger
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.limits import affordable_keep
 from seerd.core.settle import settle
 from seerd.core.state import Instance
 from seerd.core.step import take
 from seerd.core.verdicts import Gone
+from seerd.planning.measured import measured
 from seerd.telling.complaints import notes_of
 from seerd.telling.plain import line_of
 from tests.core.test_provisioning import GPUS, Cloud, MakeFacts
@@ -127,6 +135,41 @@ def test_what_leaves_and_what_the_user_ends_is_not_kept(facts: MakeFacts) -> Non
     given = {end.instance: end for end in after if isinstance(end, Terminate)}
     assert {end.keep_until_s for end in given.values()} == {None}
     assert given.keys() == {"a", "b"}
+
+
+def test_what_an_earlier_run_has_paid_costs_a_minute_until_then(facts: MakeFacts) -> None:
+    cloud = Cloud(facts, {"usd_per_gpu_h": PRICE, "keep_s": KEEP_S}, **PLENTY)
+    first, *others = cloud.open
+    for other in others:
+        cloud.refuse(other, 1.0, retry=False)
+    taken = InstanceReady(at=2.0, command=first.id, instance="a", gpus=GPUS, running_since=100.0)
+    cloud.tell(taken)
+    began = RunStarted(at=0.0, facts=cloud.state.facts)
+    book = cloud.state.ledger
+    assert [book.spent_gpu_s(at) / GPUS for at in (2.0, 100.0, 160.0, 161.0)] == [60, 60, 60, 61]
+    assert measured([(began, (first,)), (taken, ())]).boot_s == []
+    cloud.tell(InstanceLost(at=50.0, instance="a", why="power failure"))
+    lost = [charge.gpu_s(200.0) / GPUS for charge in book.closed if charge.instance == "a"]
+    assert lost == [60]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 900.0), st.integers(1, 8)), min_size=1, max_size=5),
+    st.floats(0.0, 5000.0),
+    st.floats(0.0, 30.0),
+)
+def test_the_budget_is_kept_whoever_has_paid_until_when(
+    charges: list[tuple[float, int]], budget_gpu_s: float, release_s: float
+) -> None:
+    book = Ledger()
+    for number, (since_s, gpus) in enumerate(charges):
+        book.start(Charge(f"i{number}", f"i{number}", gpus, since_s, minimum_s=60.0))
+    ends_s = book.exhausted_at(budget_gpu_s, release_s)
+    if ends_s > -math.inf:
+        assert book.committed_gpu_s(ends_s, release_s) <= budget_gpu_s + 1e-6
+    assert book.committed_gpu_s(300.0, 0.0) == pytest.approx(
+        math.fsum(charge.gpu_s(300.0) for charge in book.charges())
+    )
 
 
 def test_a_run_that_dies_while_it_lets_go_pays_until_the_end_all_the_same(

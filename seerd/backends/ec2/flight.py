@@ -136,7 +136,8 @@ class Flight:
         assert entry.span.since is not None
         entry.handed_over = True
         self._report("reached")
-        return Launched(entry.instance, self._context.settings.gpus, entry.span.since)
+        gpus = self._context.settings.gpus
+        return Launched(entry.instance, gpus, entry.span.since, entry.paid_until)
 
     async def _taken_up(self) -> RegisterEntry | None:
         """Return the live instance of an earlier try of this launch; None if there is none."""

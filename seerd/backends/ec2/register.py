@@ -80,6 +80,7 @@ class RegisterEntry:
     vpc: str = ""  # its network
     subnet: str = ""
     groups: tuple[str, ...] = ()  # ids of its security groups
+    paid_until: float | None = None  # until when an earlier run has paid it; None: none has
 
     def see(self, seen: SeenInstance) -> None:
         """Take over the addresses and the place of an answer, if it has them."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from seerd.aws import instances
 from seerd.aws.errors import AwsError
 from seerd.aws.instances import RUN
-from seerd.backends.ec2.kept import TAKING_S, KeptInstances, alike, place_of
+from seerd.backends.ec2.kept import OFF_S, TAKING_S, KeptInstances, alike, place_of
 from seerd.backends.ec2.launch_context import LaunchContext, machine
 from seerd.backends.ec2.register import RegisterEntry
 from seerd.backends.ssh.connecting import ignore
@@ -35,6 +35,7 @@ async def take_over(context: LaunchContext, token: str) -> RegisterEntry | None:
             async with asyncio.timeout(TAKING_S):
                 entry = await _made_own(context, kept, token, taken.instance)
             if entry is not None and not entry.ended:
+                entry.paid_until = taken.off_at + OFF_S
                 return entry
         if taken.instance in register:
             await context.remote.forget(taken.instance)
