@@ -5,7 +5,6 @@ they cost, and how they end if nobody comes.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +147,6 @@ def test_who_is_killed_while_it_takes_a_machine_goes_on_with_it(coordinator: Coo
     coordinator.until(lambda: bool([*coordinator.home.glob(taken)]), "taken")
     run.kill()
     run.wait()
-    began = time.time()
     resumed = coordinator.start("resume", "last", "--plain")
     coordinator.until(lambda: len(READY.findall(coordinator.lines())) == 2, "ready")
     assert READY.findall(coordinator.lines())[1][1] == instance.id
@@ -157,8 +155,7 @@ def test_who_is_killed_while_it_takes_a_machine_goes_on_with_it(coordinator: Coo
     assert "0 instances, 0 volumes left" in coordinator.lines()
     assert rig.instances() == []
     (one,) = rig.account().values()
-    charges = coordinator.json("ledger", "last")["charges"]
-    assert (one.until or 0.0) - began <= sum(c["until_s"] - c["since_s"] for c in charges)
+    assert bill(one) <= sum(spent(coordinator).values())
 
 
 def test_a_machine_that_does_not_answer_is_ended_and_another_one_launched(
