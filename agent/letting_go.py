@@ -4,6 +4,7 @@ and the user were made for seerd: whatever this user has, and is not needed to l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -63,8 +64,9 @@ def clean() -> None:
             _remove(path)
     for top in SHARED:
         for entry in os.scandir(top):
-            if entry.stat(follow_symlinks=False).st_uid == user:
-                _remove(Path(entry.path))
+            with contextlib.suppress(FileNotFoundError):  # somebody else may tidy up too
+                if entry.stat(follow_symlinks=False).st_uid == user:
+                    _remove(Path(entry.path))
     if SKELETON.is_dir():
         shutil.copytree(SKELETON, home, dirs_exist_ok=True)
 
