@@ -123,7 +123,7 @@ def test_a_machine_that_nobody_takes_ends_itself_in_time_though_its_run_was_kill
     prepare(coordinator, replace(SHORT, script="leaver.py"))
     rig.fail("ec2:CreateTags", "InternalError", times=None)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.until(lambda: bool([*coordinator.run_folder.glob("keys/let-go-*")]), "left")
+    coordinator.until(lambda: bool([*coordinator.home.glob("job-*/keys/let-go-*")]), "left")
     run.kill()
     run.wait()
     rig.no_faults()

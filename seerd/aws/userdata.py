@@ -86,7 +86,9 @@ def boothook(boot: Boot) -> str:
         first_s = max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S)
     # Its own timer ends an instance that waits for another run.
     alone_s = max(ORPHAN_TIMEOUT_S, math.ceil(boot.keep_s) + 2 * LOOK_S)
-    watch = _WATCH.format(first=first_s, alone=alone_s, look=LOOK_S)
+    # A run may be over before its agent was seen.
+    moved = " || rm /run/seerd-moved 2> /dev/null" if boot.keep_s else ""
+    watch = _WATCH.format(first=first_s, alone=alone_s, look=LOOK_S, moved=moved)
     # A relative one is in a folder that is not there yet.
     reads = boot.python.startswith("/") and _is_plain(boot.python) and not boot.root
     return _BOOTHOOK.format(
@@ -170,6 +172,7 @@ for old in seerd-hard-end $(cat /run/seerd-ends 2> /dev/null); do
     systemctl stop "$old.timer" 2> /dev/null
 done
 echo "$unit" > /run/seerd-ends
+touch /run/seerd-moved
 echo "ends in $1"
 SEERD_END_IN
 """
@@ -188,7 +191,7 @@ most={first}
 alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
-    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm; then
+    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm{moved}; then
         mkdir -p /var/lib/cloud/scripts
         touch /var/lib/cloud/scripts/seerd-worked
         most={alone} alone=0
