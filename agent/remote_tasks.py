@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Callable, Iterator
 from seerd.agent import host, plainfile
 from seerd.agent.gpu_leases import LeaseFolderError, report
 from seerd.agent.launch import LIBRARY, unpack_library
+from seerd.agent.letting_go import LettingGoError, clean, end_in
 from seerd.agent.protocol import VERSION, Hello, Shutdown
 from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked
 from seerd.agent.wire import encode
@@ -52,12 +53,14 @@ def carry_out(task: dict[str, Any], program: str, stream: BinaryIO, say: Say) ->
             "end-agent": lambda: _end_foreign(task["run"], folder, task["grace_s"]),
             "gpus": report,
             "printed": lambda: printed(folder, task["after"]),
+            "let-go": lambda: _let_go(task, folder),
+            "end-in": lambda: {"at": end_in(task["left_s"])},
             "left": lambda: _left(task["run"], folder),
         }
         say({"done": does[task["do"]]()})
     except LaterError as error:
         say({"later": str(error)})
-    except (OSError, PushError, EndError, LeaseFolderError, ValueError) as error:
+    except (OSError, PushError, EndError, LeaseFolderError, LettingGoError, ValueError) as error:
         say({"failed": str(error)})
 
 
@@ -217,6 +220,16 @@ def _end(run: str, folder: Path, patience_s: float) -> dict[str, Any]:
     if folder.is_dir():
         _keep_logs(folder)
     return {}
+
+
+def _let_go(task: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Leave the machine for another run; return in how many seconds it powers itself off. Its end
+    is set first: whoever has asked for it may be gone. Raises `EndError` and `LettingGoError`.
+    """
+    ends_at = end_in(min(task["left_s"], task["until"] - time.time()))
+    _end(task["run"], folder, END_S)
+    clean()
+    return {"left_s": ends_at - time.monotonic()}
 
 
 def _end_foreign(run: str, folder: Path, grace_s: float) -> dict[str, Any]:

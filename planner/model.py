@@ -127,6 +127,9 @@ class ClusterFacts:
     wait_s: float | None = None
     # slots of instances of other types that may come instead, if these differ
     other_sizes: tuple[int, ...] = ()
+    # seconds for which instances that a run has at its end are kept for the next one, and paid by
+    # this one; 0: they are given back
+    keep_s: float = 0.0
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -186,9 +186,10 @@ def _wanted(table: Timetable, fields: Fields, plan: Plan, view: View) -> Plan:
     if plan.done:
         return plan
     under_way = []
+    began_s = max(view.now_s, table.begins_s)
     for number, (track, now) in enumerate(zip(table.tracks, fields, strict=True)):
         present = track[now.round]
-        if max(view.now_s, table.begins_s) >= present.start_s and view.now_s < present.end_s:
+        if began_s >= present.start_s and view.now_s < present.end_s:
             under_way.append((-present.gpus, number))
     running = tuple(
         Allocation(name, -gpus, number)
@@ -196,7 +197,7 @@ def _wanted(table: Timetable, fields: Fields, plan: Plan, view: View) -> Plan:
         for name in fields[number].members
         if view.trials[name].status == "live"
     )
-    more = any(track[0].start_s > view.now_s for track in table.tracks)
+    more = any(track[0].start_s > began_s for track in table.tracks)
     done = not running and not more
     return replace(
         plan, allocations=running, ask_at_s=table.ends[stage], ask_on_end=False, done=done

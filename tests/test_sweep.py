@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,18 @@ def test_what_is_dead(
 ) -> None:
     verdict = decide(left(hard_end=hard_end), known, NOW, older_than_s)
     assert (verdict.dead, why in verdict.why) == (dead, True), verdict
+
+
+@pytest.mark.parametrize("known", [None, LIVING, JUST_NOW, OVER])
+def test_what_waits_for_another_run_is_ended_by_a_sweep_and_not_by_the_next_run(
+    known: KnownRun | None,
+) -> None:
+    waits = replace(left(), waits=True)
+    assert decide(waits, known, NOW).dead
+    at_start = decide(waits, known, NOW, waiting_too=False)
+    assert not at_start.dead
+    assert "waits for another run until 2027" in at_start.why
+    assert decide(waits, known, NOW + 700, waiting_too=False).dead, "it should have ended"
 
 
 @given(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from seerd.aws.cloud import Cloud
@@ -22,6 +22,12 @@ RUN, COMMAND, NAME, OWNER, HARD_END = (
     "seerd:hard-end",
 )
 """The tags of everything that seerd makes."""
+SINCE = "seerd:since"
+"""The tag of an instance that another run had before: when it came to this one, in seconds since
+1970; empty while it waits.
+"""
+KEPT = "/kept"
+"""After the run's id in the tag of an instance that waits for another run."""
 
 ENDING = frozenset({"shutting-down", "terminated"})
 """States without a bill and without return
@@ -45,7 +51,7 @@ class SeenInstance:
     instance: str
     state: str
     tags: Mapping[str, str]
-    launched_at: float  # when EC2 took the launch
+    launched_at: float  # when EC2 took the launch, or the run took the instance
     ended_at: float | None  # when its end was asked for; None if EC2 does not say
     reason: tuple[str, str]  # (code, text) of its state
     private: str  # its private address; empty if it has none
@@ -147,6 +153,19 @@ async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance
     }
 
 
+async def tag(cloud: Cloud, instance: str, tags: Mapping[str, str]) -> None:
+    """Change these tags of an instance and its disks."""
+    own = await volumes(cloud, [{"Name": "attachment.instance-id", "Values": [instance]}])
+    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+    resources = [instance, *(volume.volume for volume in own)]
+    await cloud.ask("ec2", "create_tags", Resources=resources, Tags=pairs)
+
+
+def tag_time(at: float) -> str:
+    """Write a moment (wall clock, seconds since 1970) as tags have it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def seen(row: Mapping[str, Any]) -> SeenInstance:
     """Read one instance of an answer of DescribeInstances or RunInstances."""
     reason = row.get("StateReason", {})
@@ -157,7 +176,7 @@ def seen(row: Mapping[str, Any]) -> SeenInstance:
         instance=row["InstanceId"],
         state=row["State"]["Name"],
         tags=_tags(row),
-        launched_at=row["LaunchTime"].timestamp(),
+        launched_at=float(_tags(row).get(SINCE) or row["LaunchTime"].timestamp()),
         ended_at=ended_at,
         reason=(reason.get("Code") or "", reason.get("Message") or ""),
         private=row.get("PrivateIpAddress") or "",

@@ -40,6 +40,7 @@ class Needs:
     store: tuple[str, str]  # (bucket, prefix) of checkpoints
     data: tuple[tuple[str, str], ...] = ()  # (bucket, prefix) of each set of data
     capacity: str = ""  # a capacity reservation; empty: none
+    keep: bool = False  # whether instances are kept for the next run
     disk_key: str = ""  # ARN of the account's own key for disks; empty: AWS's own
 
 
@@ -56,6 +57,7 @@ def policy(needs: Needs) -> dict[str, Any]:
         *_image(needs),
         *_launching(needs),
         *_ending(needs),
+        *_keeping(needs),
         *_storing(needs),
         _encrypted(needs),
         *_disk_key(needs),
@@ -122,6 +124,13 @@ def _ending(needs: Needs) -> list[Statement]:
         _allow("DeleteVolumes", ["ec2:DeleteVolume"], _ec2(needs, "volume", "*"), own),
         _allow("AskWithoutAnInstance", end, _ec2(needs, "instance", NOBODY)),
     ]
+
+
+def _keeping(needs: Needs) -> list[Statement]:
+    """Permit to change the tags of what has seerd's: a kept instance gets those of its next run."""
+    own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
+    tagged = [_ec2(needs, kind, "*") for kind in ("instance", "volume")]
+    return [_allow("TagWhatIsKept", ["ec2:CreateTags"], tagged, own)] if needs.keep else []
 
 
 def _storing(needs: Needs) -> list[Statement]:

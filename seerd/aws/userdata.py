@@ -40,6 +40,8 @@ POWER = (
 """What the user may do as root."""
 TIMER, WATCH = "seerd-hard-end", "seerd-deserted"
 """The units that end the instance: at the hard end, and when it has no agent."""
+END_IN = "/run/seerd-end-in"
+"""The script by which root moves the hard end, where instances may wait for another run."""
 WORKED = "/var/lib/cloud/scripts/seerd-worked"
 """The file that exists once an agent has run: a reboot then ends the instance."""
 
@@ -59,6 +61,7 @@ class Boot:
     python: str = ""  # the interpreter whose torch is read at the first boot; empty: none
     containers: bool = False  # whether the user may use Docker, and so become root
     scratch: str = ""  # where a disk will be mounted, for the user's home; empty: nowhere
+    keep_s: float = 0.0  # seconds for which it may wait for another run; 0: it never does
 
 
 def user_data(boot: Boot) -> str:
@@ -84,7 +87,11 @@ def boothook(boot: Boot) -> str:
     first_s = ORPHAN_TIMEOUT_S
     if boot.orphan_timeout_s is not None:
         first_s = max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S)
-    watch = _WATCH.format(first=first_s, alone=ORPHAN_TIMEOUT_S, look=LOOK_S)
+    # Its own timer ends an instance that waits for another run.
+    alone_s = max(ORPHAN_TIMEOUT_S, math.ceil(boot.keep_s) + 2 * LOOK_S)
+    # A run may be over before its agent was seen.
+    moved = " || rm /run/seerd-moved 2> /dev/null" if boot.keep_s else ""
+    watch = _WATCH.format(first=first_s, alone=alone_s, look=LOOK_S, moved=moved)
     # A relative one is in a folder that is not there yet.
     reads = boot.python.startswith("/") and _is_plain(boot.python) and not boot.root
     return _BOOTHOOK.format(
@@ -92,6 +99,7 @@ def boothook(boot: Boot) -> str:
         hard_end=math.floor(boot.hard_end),
         watch="" if boot.root else watch,
         scratch=_SCRATCH.format(user=USER, at=boot.scratch) if boot.scratch else "",
+        end_in=_END_IN if boot.keep_s else "",
         read=_READ.format(prefix=str(PurePosixPath(boot.python).parent.parent)) if reads else "",
     )
 
@@ -110,10 +118,11 @@ def cloud_config(boot: Boot) -> str:
     }
     if boot.containers:
         user["groups"] = ["docker"]  # made if the image has none
+    may_do = (*POWER, *([f"/bin/sh {END_IN} [0-9]*"] if boot.keep_s else []))
     may = {
         "path": "/etc/sudoers.d/seerd",
         "permissions": "0440",
-        "content": f"{USER} ALL=(root) NOPASSWD: {'ALL' if boot.root else ', '.join(POWER)}\n",
+        "content": f"{USER} ALL=(root) NOPASSWD: {'ALL' if boot.root else ', '.join(may_do)}\n",
     }
     config = {
         "users": ["default", user],
@@ -150,7 +159,29 @@ begin --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s 
     --timer-property=DefaultDependencies=no "$(command -v shutdown)" -P now || {{
     setsid /bin/sh -c "sleep $left; shutdown -P now" > /dev/null 2>&1 < /dev/null &
 }}
-{watch}{scratch}{read}"""
+{end_in}{watch}{scratch}{read}"""
+
+_END_IN = """\
+
+# An instance may wait for another run, and then work for that: its hard end is moved. The new timer
+# runs before the old ones are stopped.
+cat > /run/seerd-end-in << 'SEERD_END_IN'
+#!/bin/sh
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+case "$1" in '' | *[!0-9]* | ????????*) exit 2 ;; esac
+[ "$1" -le 2678400 ] || exit 2
+unit="seerd-end-$(date +%s)-$$"
+systemd-run --unit="$unit" --on-active="$1" --timer-property=AccuracySec=1s \\
+    "$(command -v shutdown)" -P now || exit 1
+systemctl --quiet is-active "$unit.timer" > /dev/null || exit 1
+for old in seerd-hard-end $(cat /run/seerd-ends 2> /dev/null); do
+    systemctl stop "$old.timer" 2> /dev/null
+done
+echo "$unit" > /run/seerd-ends
+touch /run/seerd-moved
+echo "ends in $1"
+SEERD_END_IN
+"""
 
 _WATCH = """\
 
@@ -166,7 +197,7 @@ most={first}
 alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
-    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm; then
+    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm{moved}; then
         mkdir -p /var/lib/cloud/scripts
         touch /var/lib/cloud/scripts/seerd-worked
         most={alone} alone=0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from seerd.clock import unlimited
+from seerd.errors import ProviderError
 from seerd.planner.model import ClusterFacts
 
 
@@ -108,7 +109,8 @@ class Launched:
 
     instance: str
     gpus: int
-    since: float  # when it began to run
+    since: float  # when it began to run, or was taken over from an earlier run
+    paid_until: float | None = None  # until when an earlier run has paid it; None: none has
 
 
 LaunchStage = Literal["launched", "running", "unreached", "reached", "priced"]
@@ -217,6 +219,13 @@ class Provider(Protocol):
         there.
         """
 
+    async def let_go(self, instance: str, until: float, within_s: float) -> None:
+        """Leave the instance for another run, without anything of this one, after it has confirmed,
+        within so many seconds, that it ends itself by `until`. Raises `ProviderError`; it is this
+        run's then, and has to be terminated.
+        """
+        raise ProviderError("instances are not kept here")
+
     async def loss(self) -> Loss:
         """Wait for the next instance that is gone: for ever if instances cannot vanish unnoticed by
         the conversation with their agents.
@@ -246,6 +255,7 @@ class Left:
     what: str  # its type, or its size
     age_s: float  # seconds since it was made
     usd_per_h: float | None = None  # about how many USD it costs for an hour; None: unknown
+    waits: bool = False  # whether it waits for another run, until its hard end; its run has paid
 
     def __str__(self) -> str:
         return (

@@ -65,15 +65,22 @@ class SweepResult:
 
 
 def decide(
-    left: Left, known: KnownRun | None, now: float, older_than_s: float | None = None
+    left: Left,
+    known: KnownRun | None,
+    now: float,
+    older_than_s: float | None = None,
+    *,
+    waiting_too: bool = True,
 ) -> SweepResult:
     """Decide whether something that costs is dead. `known` is its run, None if this home has none
     of that name; `now` is seconds since 1970; older things than `older_than_s` are dead unless a
-    process runs their run.
+    process runs their run. `waiting_too`: what waits for another run is ended.
     """
     hard_end = _hard_end_of(left)
     if hard_end <= now:
         return SweepResult(left, True, f"its hard end, {left.hard_end}, has passed")
+    if left.waits:
+        return SweepResult(left, waiting_too, f"it waits for another run until {left.hard_end}")
     if known is not None:
         silent = format_duration(max(0, round(known.quiet_s)))
         if known.process is not None:
@@ -142,6 +149,7 @@ async def swept(
             "age_s": round(one.left.age_s, 1),
             "hard_end": one.left.hard_end or None,
             "usd_per_h": one.left.usd_per_h,
+            "waits": one.left.waits,
             "dead": one.dead,
             "why": one.why,
             "ended": one.ended,
@@ -158,7 +166,8 @@ async def at_start(home: Home, region: str | None, owner: str) -> list[str]:
     """
     try:
         async with asyncio.timeout(AT_START_S), sweeper(region) as cloud:
-            results = judged(home, await cloud.find_instances(owner, patience_s=3.0))
+            present = await cloud.find_instances(owner, patience_s=3.0)
+            results = judged(home, present, waiting_too=False)
             return [str(one) for one in await _end(cloud, home, results) if one.dead]
     except (CloudError, TimeoutError) as error:
         why = str(error) or f"AWS did not answer within {AT_START_S:g}s"
@@ -166,14 +175,16 @@ async def at_start(home: Home, region: str | None, owner: str) -> list[str]:
 
 
 def judged(
-    home: Home, left: Sequence[Left], older_than_s: float | None = None
+    home: Home, left: Sequence[Left], older_than_s: float | None = None, *, waiting_too: bool = True
 ) -> list[SweepResult]:
     """Decide on each of these."""
     folders = {folder.run: folder for folder in home.runs()} if left else {}
     now = time.time()
     runs = {one.run for one in left} & folders.keys()
     known = {run: known_run(folders[run], now) for run in runs}
-    return [decide(one, known.get(one.run), now, older_than_s) for one in left]
+    return [
+        decide(one, known.get(one.run), now, older_than_s, waiting_too=waiting_too) for one in left
+    ]
 
 
 def known_run(folder: RunFolder, now: float) -> KnownRun:

@@ -126,8 +126,8 @@ class Launch(
 
 
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
-    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`, and before it
-    `CheckpointFetched` if there is something to fetch.
+    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`, or `InstanceKept`
+    if it is to be kept, and before it `CheckpointFetched` if there is something to fetch.
     """
 
     # its id; before it is ready that of its `Launch`: all that this has brought or will bring
@@ -136,6 +136,9 @@ class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ter
     # trials, with attempts, that may have left checkpoints there that could not be stored: the best
     # of these is fetched first
     left: tuple[tuple[str, int], ...] = ()
+    # until when it waits for another run, which this run pays, in seconds into the run; None: it is
+    # not kept
+    keep_until_s: float | None = None
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):

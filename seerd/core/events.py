@@ -241,7 +241,9 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
     command: str  # id of the `Launch`
     instance: str
     gpus: int
-    running_since: float  # since when it has cost, in seconds since the run began
+    # since when it has cost, in seconds since the run began; later than now if an earlier run has
+    # paid it until then
+    running_since: float
     boot: str = ""  # names this boot of its machine; empty if unknown
 
 
@@ -295,6 +297,15 @@ class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-termina
     instance: str
     running_since: float | None = None  # since when an instance ran that was never ready, if it did
     ended: float | None = None  # when it ended; None: only now
+
+
+class InstanceKept(Event, frozen=True, kw_only=True, tag="instance-kept"):
+    """An instance is no longer this run's and waits for another one (outcome of `Terminate`). It
+    ends itself by the `keep_until_s` of that command.
+    """
+
+    command: str  # id of the `Terminate`
+    instance: str
 
 
 class CheckpointFetched(
@@ -466,7 +477,7 @@ AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
     | PolicyAnswered | PolicyFailed
     | InstanceAwaited | InstancePriced | InstanceReady | LaunchRefused
-    | InstanceLost | InstanceTerminated | CheckpointFetched
+    | InstanceLost | InstanceTerminated | InstanceKept | CheckpointFetched
     | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
     | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
     | TrialExited | TrialStalled | TrialWaited

@@ -12,6 +12,7 @@ from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.progress import take_saved
 from seerd.core.state import PRESENT, Instance, State
+from seerd.units import format_duration
 
 PROOF_S = 45.0
 """From the login until an instance has used the checkpoint store or failed to, at most, seconds."""
@@ -230,6 +231,30 @@ def terminated(event: events.InstanceTerminated, state: State) -> None:
         _settle_unready(state, instance.id, event)
     _end(state, instance, _ended_at(event), f"{instance.id} was given back")
     state.agenda.refit = state.agenda.refit or not state.facts.cluster.per_instance
+
+
+def kept(event: events.InstanceKept, state: State) -> None:
+    """Charge an instance that waits for another run until it ends itself, at the most that it may
+    come to cost: from now on no process sees its price.
+    """
+    instance, until_s = state.fleet.instances.get(event.instance), keep_until(state, event.command)
+    if instance is None or until_s is None or instance.phase is InstancePhase.TERMINATED:
+        return
+    book, most = state.ledger, state.facts.cluster.most_usd_per_gpu_h
+    if most and instance.id in book.open:
+        book.reprice(instance.id, event.at, most)
+    price = most or (instance.usd_per_h or 0.0) / state.facts.gpus(instance.gpus)
+    gpu_h = state.facts.gpus(instance.gpus) * max(0.0, until_s - event.at) / 3600
+    _end(state, instance, until_s, f"{instance.id} was let go")
+    kept_for = format_duration(max(0, round(until_s - event.at)))
+    usd = gpu_h * (price or book.usd_per_gpu_h)
+    state.result.note("kept", instance.id, kept_for, usd, gpu_h * 60)
+
+
+def keep_until(state: State, command: str | None) -> float | None:
+    """Return until when the instance that this command gives back is kept; None: it is not."""
+    given = state.under_way.get(command or "")
+    return given.keep_until_s if isinstance(given, commands.Terminate) else None
 
 
 def _end(state: State, instance: Instance, at: float, why: str) -> None:

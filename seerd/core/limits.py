@@ -8,10 +8,10 @@ import math
 from dataclasses import replace
 
 from seerd.core import rules
-from seerd.core.commands import Launch
+from seerd.core.commands import Launch, Terminate
 from seerd.core.ledger import NONE
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.state import State
+from seerd.core.state import Instance, State
 from seerd.core.verdicts import Promised, Retired
 from seerd.planner.model import PlannedJob
 
@@ -148,7 +148,25 @@ def affordable_launch(state: State, gpus: int) -> bool:
         return True
     by_s = max(state.now + release_s(state), alone_until(state) + terminate_s(state))
     least_s = max(cluster.minimum_s, cluster.boot_s + release_s(state), by_s - state.now)
-    book, more_gpu_s = state.ledger, state.facts.gpus(gpus) * least_s
+    return _affordable_by(state, state.facts.gpus(gpus) * least_s, by_s)
+
+
+def affordable_keep(state: State, instance: Instance) -> bool:
+    """Return whether the budget allows one more instance to be kept for another run until it ends
+    itself, beside those that are being let go of.
+    """
+    ends = (c for c in state.under_way.values() if isinstance(c, Terminate))
+    kept = [state.fleet.instances[end.instance] for end in ends if end.keep_until_s is not None]
+    gpus = sum(state.facts.gpus(each.gpus) for each in (*kept, instance))
+    more_gpu_s = gpus * state.facts.cluster.keep_s
+    return _affordable_by(state, more_gpu_s, state.now + terminate_s(state))
+
+
+def _affordable_by(state: State, more_gpu_s: float, by_s: float) -> bool:
+    """Return whether what is rented now can be paid until `by_s`, and so many GPU-seconds more at
+    the highest price.
+    """
+    book, cluster = state.ledger, state.facts.cluster
     if book.money is None and not cluster.most_usd_per_gpu_h:
         return book.within(budget_gpu_s(state) - more_gpu_s, by_s)
     dearer = (cluster.most_usd_per_gpu_h or book.usd_per_gpu_h) / book.usd_per_gpu_h

@@ -22,6 +22,7 @@ from seerd.core.verdicts import Grown, HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
 SOONER_S = 0.1  # a stop is not repeated for less than this
+KEEPING = ("done", "target", "deadline", "budget")  # runs that end so keep their instances
 FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")  # stops to start something else
 
 
@@ -257,9 +258,27 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
                 yield _termination(state, instance, "idle")
 
 
-def _termination(state: State, instance: Instance, why: TerminateCause) -> commands.Terminate:
-    left = left_on(state, instance.id)
-    return commands.Terminate(id=state.next_id, instance=instance.id, why=why, left=left)
+def _termination(
+    state: State, instance: Instance, why: TerminateCause, keep_until_s: float | None = None
+) -> commands.Terminate:
+    return commands.Terminate(
+        id=state.next_id,
+        instance=instance.id,
+        why=why,
+        left=left_on(state, instance.id),
+        keep_until_s=keep_until_s,
+    )
+
+
+def _is_worth_keeping(state: State, instance: Instance) -> bool:
+    """Return whether an instance is kept for another run: it works, nothing runs there, the run has
+    ended by itself, with reports, and the limits have room for the time until it ends itself.
+    """
+    idle = instance.phase is InstancePhase.READY and not instance.busy and instance.until is None
+    if not idle or not state.facts.cluster.keep_s or state.end.status not in KEEPING:
+        return False
+    reported = any(trial.history for trial in state.trials.values())
+    return reported and limits.affordable_keep(state, instance)
 
 
 def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
@@ -283,7 +302,9 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
     if state.fleet.live or state.fleet.leaving:
         for instance in list(state.fleet.instances.values()):
             if instance.phase in (*LIVE, InstancePhase.LEAVING):
-                yield _termination(state, instance, "end")
+                kept_s = state.now + state.facts.cluster.keep_s
+                keep_until_s = kept_s if _is_worth_keeping(state, instance) else None
+                yield _termination(state, instance, "end", keep_until_s)
     yield from _publish_next(state, state.jobs)
     if state.result.publishing is None and not state.fleet.present:
         yield commands.Finish(id=state.next_id, status=state.end.status or "failed")

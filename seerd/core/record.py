@@ -65,6 +65,7 @@ for _handler in (
     instances.refused,
     instances.lost,
     instances.terminated,
+    instances.kept,
     instances.noticed,
     instances.shared,
     progress.training,

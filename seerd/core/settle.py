@@ -12,6 +12,7 @@ from seerd.core.attempts import newly_slow
 from seerd.core.commands import Launch
 from seerd.core.extending import requested
 from seerd.core.failures import again_is_useless, enough_memory, newly_blocked, still_quiet
+from seerd.core.instances import keep_until
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by, retiring
 from seerd.core.metrics import best_checkpoint
@@ -109,7 +110,9 @@ def _missing(state: State) -> Iterator[AnyVerdict]:
     missing, state.agenda.missing = state.agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
     for name, ended_s in missing.items():
-        yield Gone(instance=name, at_s=ended if ended_s is None else ended_s)
+        given = state.fleet.instances[name].terminate_command
+        by_s = max(ended, keep_until(state, given) or 0.0)  # it may be kept already
+        yield Gone(instance=name, at_s=by_s if ended_s is None else ended_s)
     for instance in state.fleet.instances.values():
         if instance.phase is InstancePhase.REQUESTED and instance.id in state.ledger.open:
             yield Since(what=instance.id, at_s=since_s(state, instance.id, ended))

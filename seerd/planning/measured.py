@@ -96,6 +96,8 @@ def _see_instance(
     event: InstanceReady | InstanceTerminated, asked_s: float | None, samples: Measured
 ) -> None:
     if asked_s is not None and isinstance(event, InstanceReady):
+        if event.running_since > event.at:  # it did not boot for this run
+            return
         samples.pending_s.append(max(0.0, event.running_since - asked_s))
         samples.boot_s.append(event.at - event.running_since)
     elif asked_s is not None:

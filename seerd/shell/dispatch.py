@@ -37,6 +37,8 @@ from seerd.units import SLOW_S
 T = TypeVar("T")
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 HOP_S = 5.0
+LEAST_LEAVING_S, MOST_LEAVING_S = 5.0, 60.0
+"""Seconds that leaving an instance to another run may take, even if no limit is near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +236,15 @@ class Dispatch:
             return
         if self._environment.note_ready is not None:
             self._environment.note_ready(launched.instance)
+        since = self._clock.past(launched.since)
+        if launched.paid_until is not None:
+            since = max(since, self._clock.of_wall(launched.paid_until))
         self._emit(
             events.InstanceReady,
             command=command.id,
             instance=launched.instance,
             gpus=launched.gpus * self._core.state.facts.parts,
-            running_since=self._clock.past(launched.since),
+            running_since=since,
             boot=self.sessions.boot(launched.instance),
         )
 
@@ -274,6 +279,10 @@ class Dispatch:
         again = f"the end of {command.instance} is not confirmed yet; it is requested repeatedly"
         fetched = await self._fetch_left(command)
         kept = asyncio.gather(*(self._keep_left(command.instance, saved) for saved in fetched))
+        if command.keep_until_s is not None and await self._let_go(command, command.keep_until_s):
+            await kept
+            self._emit(events.InstanceKept, command=command.id, instance=command.instance)
+            return
         try:
             span = await self._remarking(self._end(command.instance, command.id), again)
         except ProviderError as error:
@@ -288,6 +297,22 @@ class Dispatch:
             running_since=self._clock.past(span.since),
             ended=self._clock.past(span.until),
         )
+
+    async def _let_go(self, command: commands.Terminate, until_s: float) -> bool:
+        """Leave the instance for another run; return whether that worked. If not, it is to be ended
+        as any other.
+        """
+        name, until = command.instance, self._clock.origin + until_s
+        if self._environment.collector is not None:
+            await self._environment.collector.last(name, self._core.lease()[0])
+        await self.sessions.drop(name, "it is let go of")
+        try:
+            within_s = min(MOST_LEAVING_S, max(LEAST_LEAVING_S, self._core.spare()))
+            await self._environment.provider.let_go(name, until, within_s)
+        except ProviderError as error:
+            self._emit(events.Remarked, text=f"{name} cannot be kept, and is given back: {error}")
+            return False
+        return True
 
     async def _fetch_left(self, command: commands.Terminate) -> list[Checkpoint]:
         """Fetch the best models that the instance could not store, within the run's limits."""

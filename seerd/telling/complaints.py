@@ -168,6 +168,7 @@ NOTES = {
     "leaves": "the cloud will take {} away ({})",
     "unhealthy": "{} is not used any more: {}",
     "shared": "{} is not this run's alone: it may use {} of {} GPUs there, since {}",
+    "kept": "{} is kept for {} for the next run: ${:.4g} and {:.4g} GPU-min are set aside for that",
     "retired": "{} ends before the run does, and is replaced",
     "events-missing": "the journal lacks events of {}, from before the run was resumed",
     "unknown-attempt": "the journal lacks {}/{}, which {} reports",

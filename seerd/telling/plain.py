@@ -24,14 +24,14 @@ from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import time_left
 from seerd.core.metrics import metric_name, sign_of, violated_by
 from seerd.core.results import best_configuration
-from seerd.core.state import Complaint, State, Trial
+from seerd.core.state import Complaint, Note, State, Trial
 from seerd.core.verdicts import Grown
 from seerd.planner.gpu_parts import gpus_number, gpus_text
 from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import begin, follow, replay
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.telling.complaints import IN_THE_WAY, complaint_text
+from seerd.telling.complaints import IN_THE_WAY, NOTES, complaint_text
 from seerd.telling.diagnosis import unsaved
 from seerd.telling.explanation.explanations import Explanation, places_json, sizes_of
 from seerd.telling.explanation.reasons import explained_after
@@ -264,6 +264,12 @@ def _published(event: events.ModelPublished, state: State) -> str:
     return f"the best model is in {event.path}"
 
 
+def _kept(event: events.InstanceKept, state: State) -> str | None:
+    notes = (n for n in state.result.notes if isinstance(n, Note) and n.what == "kept")
+    facts = next((note.facts for note in notes if note.facts[0] == event.instance), None)
+    return None if facts is None else NOTES["kept"].format(*facts)
+
+
 TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     events.RunStarted: _started,
     events.EventsMissing: lambda event, state: (
@@ -275,6 +281,7 @@ TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
     events.InstanceTerminated: lambda event, state: (
         f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
     ),
+    events.InstanceKept: _kept,
     events.CheckpointFetched: lambda event, _: (
         f"the model of {event.checkpoint.trial} could not be stored, and was fetched from "
         f"{event.instance}{' into the store' if event.stored else ''}"

@@ -37,6 +37,7 @@ SAID = re.compile(r"`([a-z0-9-]+:[A-Z][A-Za-z0-9]+)`|\"([a-z0-9-]+:[A-Z][A-Za-z0
     [
         PLAIN,
         replace(PLAIN, spot=True),
+        replace(PLAIN, keep=True),
         replace(PLAIN, region="*", account="*"),
         replace(PLAIN, region="cn-north-1"),
         replace(PLAIN, region="us-gov-west-1", spot=True, data=()),

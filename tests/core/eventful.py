@@ -60,8 +60,10 @@ may begin with one of them.
 """
 CUT_OFF = 3000
 """Machines of runs with this seed or a larger one cannot store most checkpoints."""
-VARIED = 4000
+VARIED = 5000
 """Rented instances of runs with this seed or a larger one come in several sizes."""
+KEEPING = 4000
+"""Machines of runs with this seed or a larger one may be kept for the next run."""
 UNSTORED = ("store-silent", "store-refused", "store-failed", "left")
 CAUSES = ("ssh", "ssh", "store", "setup", "torch", "driver")
 END_S = 30.0
@@ -111,6 +113,9 @@ class Eventful:
             facts = msgspec.structs.replace(facts, cluster=scouted)
         if self.seed >= VARIED and facts.cluster.per_instance:
             facts = self._varied(facts)
+        if self.seed >= KEEPING and facts.cluster.per_instance:
+            keeping = replace(facts.cluster, keep_s=self.rng.choice([0.0, 20.0, 200.0]))
+            facts = msgspec.structs.replace(facts, cluster=keeping)
         self.state = begun(facts)
         self.mood = self.seed % 5 if self.seed >= MOODS else CALM
 
@@ -260,6 +265,8 @@ class Eventful:
                 return self._of_launch(command)
             case Terminate() if command.left and self.rng.random() < 0.5:
                 return self._fetched(command)
+            case Terminate() if command.keep_until_s is not None and self.rng.random() < 0.7:
+                return told.InstanceKept(at=self.at, command=command.id, instance=command.instance)
             case Terminate():
                 return told.InstanceTerminated(
                     at=self.at,
@@ -306,6 +313,10 @@ class Eventful:
             )
         self.instances += 1
         since = max(0.0, self.at - self.rng.choice([0.0, 1.0, 4.0]))
+        if (
+            self.seed >= KEEPING and self.rng.random() < 0.3
+        ):  # an earlier run has paid it until then
+            since = self.at + self.rng.choice([5.0, 60.0])
         return told.InstanceReady(
             at=self.at,
             command=command.id,

@@ -25,6 +25,7 @@ from seerd import clock
 from seerd.agent.protocol import Expected, Job
 from seerd.aws import cloud as clouds
 from seerd.backends.backend import MARGIN_S
+from seerd.backends.ec2.kept import KeptInstances
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
 from seerd.core.commands import AnyCommand
@@ -429,7 +430,9 @@ class Coordinator:
         shared, scenario = self.shared, self._scenario
         self._door = Door(self._hosts, shared, loop)
         cloud = VirtualCloud(Client(self._ec2, shared.timeline, shared.chance, loop))
-        provider = Ec2Provider(self._settings(), self._door, cloud)
+        settings = self._settings()
+        kept = KeptInstances(self._folder / "kept", settings.keys, self._door)
+        provider = Ec2Provider(settings, self._door, cloud, kept=kept if settings.keep_s else None)
         store = VirtualStore(shared.objects, shared.timeline, shared.chance)
         facts, version = scenario.facts, scenario.version(self._incarnation)
         problem = facts.problem if self.state is None else self.state.facts.problem
@@ -480,6 +483,7 @@ class Coordinator:
             hard_end=EPOCH + self.limits.deadline_s + MARGIN_S,
             boot_s=scenario.boot_s,
             keys=self._folder / "keys",
+            keep_s=cluster.keep_s,
         )
 
 

@@ -53,7 +53,7 @@ class Instance:
     token: str
     type: str
     subnet: str
-    tags: Mapping[str, str]
+    tags: dict[str, str]
     user_data: str
     launched: float
     visible: float
@@ -251,6 +251,13 @@ class Ec2:
             and (instance.terminated is None or now < instance.terminated + VOLUME_S)
         ]
         return {"Volumes": rows}
+
+    def _create_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Disks have the tags of their instances here."""
+        for name in set(request["Resources"]) & self.instances.keys():
+            pairs = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+            self.instances[name].tags |= pairs
+        return {}
 
     def _terminate_instances(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """All of them, or none if one is not known (yet)."""
@@ -451,6 +458,7 @@ def fits(instance: Instance, filters: Any) -> bool:
     for one in filters:
         name = one["Name"]
         named = {"instance-id": instance.id, "client-token": instance.token}
+        named["attachment.instance-id"] = instance.id
         value = named.get(name, instance.told_tags.get(name.removeprefix("tag:"), ""))
         if value not in one["Values"]:
             return False

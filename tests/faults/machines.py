@@ -7,6 +7,7 @@ daemon.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from seerd.aws.userdata import LOOK_S, ORPHAN_TIMEOUT_S
 from seerd.backends.base import Connection
 from seerd.backends.ssh.connecting import OnFailure, UnreachableError
 from seerd.backends.ssh.connecting import RemoteMachine as Address
-from seerd.clock import unlimited
+from seerd.clock import unlimited, wall
 from seerd.errors import ProviderError
 from tests.faults import ec2
 from tests.faults.agents import Agent, Machine
@@ -64,6 +65,7 @@ class Host:
         if shared.chance.hits("wrong clock"):
             self._ahead_s = 400.0
         self.full_until = 0.0
+        self._end_at = math.inf
         self._left: list[Run] = []
 
     def wall(self) -> float:
@@ -97,12 +99,25 @@ class Host:
         match = HARD_END.search(self.instance.user_data)
         if match:
             hard_end = max(int(match[1]) - EPOCH, now + 60.0)
-            self._shared.timeline.at(hard_end, lambda: self._off("hard end"))
+            self._ends_at(hard_end)
         self._wait_for_the_first()
         if not self._shared.chance.hits("never boots"):
             self._shared.timeline.after(
                 self._shared.chance.lasts("boot", 8.0, 60.0), self._takes_logins
             )
+
+    def let_go(self, left_s: float) -> None:
+        """It is left to another run, and ends itself in so many seconds."""
+        self._ends_at(self._shared.timeline.now + left_s)
+        self.lose_agent()
+        self._clear_processes()
+        self.lose_wires(0.0)
+        self.sources.clear()
+
+    def _ends_at(self, at: float) -> None:
+        """Its timer is set, and counts instead of the one before."""
+        self._end_at = at
+        self._shared.timeline.at(at, lambda: self._off("timer") if self._end_at == at else None)
 
     def _takes_logins(self) -> None:
         self.up = not self.gone
@@ -222,6 +237,28 @@ class Door:
             await asyncio.sleep(self._shared.chance.lasts("tries again", 0.5, 3.0))
         await self._push(machine, self.jobs())
         self._hosts[machine.name].agent_here(self.lease_s())
+
+    async def let_go(self, machine: Address, until: float) -> float:
+        """Have it left to another run; how long it then still runs. It may be done although nobody
+        hears of it. Raises `ProviderError`.
+        """
+        left_s = until - wall()
+        await asyncio.sleep(self._shared.chance.lasts("let go", 0.3, 9.0))
+        if not self._answers(machine.name) or self._hosts[machine.name].is_full():
+            raise ProviderError(f"{machine.name} does not answer")
+        host = self._hosts[machine.name]
+        left_s = min(left_s, until - host.wall())
+        if left_s < 1:
+            raise ProviderError("it would have to end at once")
+        host.let_go(left_s)
+        await asyncio.sleep(self._shared.chance.lasts("latency", 0.005, 0.4))
+        if not self._answers(machine.name):
+            raise ProviderError(f"the connection to {machine.name} was lost")
+        return left_s
+
+    async def end_in(self, machine: Address, left_s: float) -> None:
+        """No run takes an instance over here: its own would be the next one."""
+        raise ProviderError(f"{machine.name} is nobody else's to take")
 
     async def send(self, instance: str) -> None:
         """Send it the sources of the jobs that share the run now. Raises `ProviderError`."""

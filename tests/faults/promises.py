@@ -25,7 +25,7 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.complaints import notes_of
 from tests.faults.agreement import Agreement
-from tests.faults.ec2 import STALE_S
+from tests.faults.ec2 import STALE_S, Instance
 from tests.faults.objects import Model
 from tests.faults.training import Used
 
@@ -278,7 +278,8 @@ class Promises:
     def finished(self, daemon: Daemon) -> None:
         """The daemon says that the run is over."""
         state = daemon.state
-        live = [instance.id for instance in self._play.ec2.live()]
+        ours = (one for one in self._play.ec2.live() if not self._is_kept(one))
+        live = [instance.id for instance in ours]
         if live and not daemon.leftovers.costing:
             self.broken(f"{live} live, and the run says that nothing is left")
         wrongly = [line for line in daemon.leftovers.costing if line.startswith(("inst", "vol"))]
@@ -287,6 +288,12 @@ class Promises:
         for job in state.jobs:
             self._the_best_is_returned(state, job)
         self._the_ledger_is_the_account(state)
+
+    def _is_kept(self, instance: Instance) -> bool:
+        """Whether it waits for another run: the run's own folder says so, or its tag."""
+        keys = self._play.folder / "keys"
+        left = (keys / f"let-go-{instance.id}").exists()
+        return left or instance.tags["seerd:run"].endswith("/kept")
 
     def _the_best_is_returned(self, state: State, job: str) -> None:
         """That of this job, in a place of its own."""

@@ -44,6 +44,8 @@ PROFILE = Profile(
 )
 """What was measured of the script and of the cloud."""
 
+KEPT_S = 150.0
+"""For so long instances wait for the next run, where they do."""
 SHARED = 0.25
 """In so many runs trials may share GPUs."""
 
@@ -421,6 +423,7 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
         usd_per_gpu_h=price,
         terminate_s=RENTED_TERMINATE_S,
         hints_move=seed % 2 == 1,
+        keep_s=KEPT_S if strains.keeps(seed) else 0.0,
     )
     try:
         planned = plan_for(Problem(limits, space, params, gpus_per_instance=size), cluster, PROFILE)

@@ -62,6 +62,8 @@ FALLING_BACK = 0.2
 """So many runs ask for on-demand instances where spot has none."""
 BOUGHT = 0.1
 """So many runs take their instances from a Capacity Block, but for those that fall back."""
+KEEPING = 0.25
+"""So many runs keep their instances for the next one."""
 SHORT_JOBS = 0.5
 """So many of the jobs that are added have short limits."""
 
@@ -120,6 +122,11 @@ def bought(seed: int, deadline_s: float) -> Block | None:
     begins_s = dice.choice([0.0, dice.uniform(0.0, deadline_s / 2)])
     ends_s = deadline_s + dice.choice([MARGIN_S, 3600.0])
     return Block(dice.choice([1, 2, 4, 16]), begins_s, ends_s)
+
+
+def keeps(seed: int) -> bool:
+    """Return whether the instances that a run has at its end are kept for the next one."""
+    return seed not in AT_ONCE and random.Random(f"keeps {seed}").random() < KEEPING
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:

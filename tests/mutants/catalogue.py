@@ -10,6 +10,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.of_checkpoints import KEEPING
 from tests.mutants.of_floods import FLOODS
 from tests.mutants.of_jobs import SHARED
+from tests.mutants.of_kept_instances import KEPT
 from tests.mutants.of_observing import OBSERVING
 from tests.mutants.of_requests import ASKED_MEANWHILE
 from tests.mutants.of_scouts import SCOUTS
@@ -42,6 +43,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "how events are kept and commands carried out": CARRYING,
     "what is rented": RENTING,
     "where instances may be useless": SCOUTS,
+    "what one run leaves to the next": KEPT,
     "beside the trials": OBEYING,
     "floods of reports": FLOODS,
     "starts by forks": WARM_STARTS,

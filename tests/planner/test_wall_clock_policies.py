@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.baselines import E_GRID, GRID, RANDOM
 from seerd.planner.hyperband import E_HYPERBAND, rungs_of
-from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem
+from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.space import Parameter, Space
 from tests.examples import few
 
@@ -330,6 +330,18 @@ def test_a_run_keeps_the_protocol_whoever_fails_or_finishes(
     if world.plans[-1].done and world.now_s < outline.stages[-1].end_s:
         last = next(plan for plan in reversed(world.plans) if plan.allocations)
         assert all(world.trials[a.trial].status != "live" for a in last.allocations)
+
+
+def test_a_run_whose_trials_have_ended_before_instances_were_expected_is_done() -> None:
+    """They were there at once: an earlier run had kept them."""
+    policy = policy_of(replace(problem("random", 60, 60, trials=2), start_s=97.3))
+    asked = policy.plan(View(1.0, "max", {}))
+    trials = {new.id: FakeTrial(new.id, new.config) for new in asked.new}
+    assert not policy.plan(View(2.0, "max", trials)).done
+    for trial in trials.values():
+        trial.report(3, 0.5)
+        trial.status = "finished"
+    assert policy.plan(View(50.0, "max", trials)).done
 
 
 @given(problems(most_trials=60))

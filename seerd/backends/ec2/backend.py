@@ -136,6 +136,7 @@ class Ec2Backend(Backend[Ec2Keys]):
     @staticmethod
     def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
         from seerd.backends.bundle import agent_for
+        from seerd.backends.ec2.kept import KeptInstances
         from seerd.backends.ec2.provider import Ec2Provider
         from seerd.backends.ec2.rests import Rests
         from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
@@ -144,7 +145,10 @@ class Ec2Backend(Backend[Ec2Keys]):
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=True)
         options = replace(options, scratch=settings.scratch or "")
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
-        provider = Ec2Provider(settings, remote, rests=Rests(files.path.parent / "rests"))
+        home, waiting = files.path.parent, None
+        if settings.keep_s:
+            waiting = KeptInstances(home / "kept", settings.keys, remote)
+        provider = Ec2Provider(settings, remote, rests=Rests(home / "rests"), kept=waiting)
         own = (settings.region, provider.prolong, provider.progress)
         site = remote.site(provider, provider.machine, *own)
         site = replace(site, place=provider.place, without_store=provider.without_store)

@@ -67,6 +67,7 @@ class Ec2Fleet:
         self.places: Sequence[Candidate] = ()
         self.hard_end = hard_end
         self.blind: AwsError | None = None
+        self.let_go: set[str] = set()  # instances that are not the run's any more
         self._losses: asyncio.Queue[Loss] = asyncio.Queue()
         self._run = run
         self._cloud = cloud
@@ -113,7 +114,8 @@ class Ec2Fleet:
 
     async def find(self, *, patience_s: float = 60.0) -> list[SeenInstance]:
         """Ask EC2 for all instances of the run."""
-        return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
+        all_seen = await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
+        return [seen for seen in all_seen if seen.instance not in self.let_go]  # tags lag behind
 
     async def find_launched(self, token: str) -> list[RegisterEntry]:
         """Ask EC2 for the instances of this launch, register them and return them, with ended ones,
@@ -131,7 +133,8 @@ class Ec2Fleet:
     async def find_known(self, known: Sequence[str]) -> list[SeenInstance]:
         """Ask EC2 for these instances, tagged or not, but not for those of another run."""
         all_seen = await instances.find_among(self._cloud, "instance-id", known)
-        return [seen for seen in all_seen if seen.tags.get(RUN, self._run) == self._run]
+        own = (seen for seen in all_seen if seen.tags.get(RUN, self._run) == self._run)
+        return [seen for seen in own if seen.instance not in self.let_go]
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds

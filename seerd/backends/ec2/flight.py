@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from seerd.aws import instances
-from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AGAIN, AwsError, ErrorKind
-from seerd.aws.images import Image
-from seerd.aws.keys import Keys
-from seerd.aws.userdata import USER, Boot, user_data
-from seerd.backends.base import Connection, Launched, LaunchProgress, LaunchStage
-from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
+from seerd.aws.userdata import Boot, user_data
+from seerd.backends.base import Launched, LaunchProgress, LaunchStage
+from seerd.backends.ec2.fleet import HUNT_S
+from seerd.backends.ec2.launch_context import LaunchContext, machine
 from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
-from seerd.backends.ec2.request import Candidate, Ec2Settings, LaunchPlaces, run_instances
-from seerd.backends.ssh.connecting import OnFailure, RemoteMachine, UnreachableError
+from seerd.backends.ec2.request import Candidate, run_instances
+from seerd.backends.ec2.taking_over import take_over
+from seerd.backends.ssh.connecting import UnreachableError
 from seerd.clock import wall
 from seerd.errors import LaunchError, ProviderError
 from seerd.units import format_duration
@@ -46,8 +44,6 @@ THROUGH_ENDPOINT = (
     "in that of the endpoint at port 22"
 )
 """What to do about an instance that may never have been reached."""
-TUNNEL = ("aws", "ec2-instance-connect", "open-tunnel", "--instance-id")
-"""docs.aws.amazon.com/AWSEC2/latest/UserGuide/connect-with-ec2-instance-connect-endpoint.html"""
 AGAIN_S = 15.0  # between two reports of why nobody can log in, at least, seconds
 ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
@@ -58,59 +54,6 @@ process takes its launch up.
 """
 ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
 """Refusals after which another place is tried. A quota is for one family of types."""
-
-
-class InstanceAccess(Protocol):
-    """The way into instances: a `Remote`, with agents, which documents the methods, or a
-    `Workbench`, for installing.
-    """
-
-    lease_s: Callable[[], float]
-
-    async def ready(
-        self, machine: RemoteMachine, patience_s: float, *, on_failure: OnFailure
-    ) -> None: ...
-    async def connect(self, machine: RemoteMachine) -> Connection: ...
-    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None: ...
-    async def forget(self, name: str) -> None: ...
-    async def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchContext:
-    """What all launches of a run share."""
-
-    settings: Ec2Settings  # what instances the run wants
-    cloud: Cloud  # calls AWS
-    fleet: Ec2Fleet  # the run's instances
-    remote: InstanceAccess  # the way into instances
-    keys: Keys  # the run's key pairs
-    image: Image  # the machine image
-    places: LaunchPlaces  # where they may be, and which places have refused
-    report: Callable[[LaunchProgress], None]  # reports how far a launch is
-    # returns USD for an hour of an instance; None: not known, or the same for all
-    price: Callable[[RegisterEntry], float | None]
-    # when what was bought begins, wall clock, seconds since 1970; 0: now
-    begins: float = 0.0
-
-
-def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
-    """Return how to log in to this instance. Raises `ProviderError` while EC2 shows no address."""
-    public = context.settings.address == "public"
-    address = entry.public if public else entry.private
-    if not address:
-        kind = "public" if public else "private"
-        raise ProviderError(f"EC2 shows no {kind} address of {entry.instance} yet")
-    through = [*TUNNEL, entry.instance, "--region", context.cloud.region]
-    return RemoteMachine(
-        name=entry.instance,
-        gpus=context.settings.sizes.get(entry.type),
-        address=address,
-        user=USER,
-        host_keys=(context.keys.host(entry.token).public,),
-        key=context.keys.client().path,
-        proxy=tuple(through) if context.settings.address == "instance-connect" else (),
-    )
 
 
 class Flight:
@@ -171,7 +114,8 @@ class Flight:
         if (left_s := self._context.begins - wall()) > 0:
             left = format_duration(math.ceil(left_s))
             raise LaunchError(f"{settings.capacity} begins in {left}", retry=True)
-        self.entry = entry = await self._taken_up() or await self._asked()
+        adopted = await take_over(self._context, self._token, self._fits)
+        self.entry = entry = adopted or await self._taken_up() or await self._asked()
         self._answered = _now()
         where, price = f"{entry.type} in {entry.zone}", self._context.price(entry)
         gpus = settings.sizes.get(entry.type)
@@ -188,11 +132,18 @@ class Flight:
         address = (lambda: entry.shows(public=public), settings.address_s, unseen, "ssh")
         await self._until(entry, *address)
         assert entry.span.since is not None
+        if adopted is not None:
+            return self._reached(entry)
         left_s = settings.boot_s - (wall() - entry.span.since)
         await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))
+        return self._reached(entry)
+
+    def _reached(self, entry: RegisterEntry) -> Launched:
+        assert entry.span.since is not None
         entry.handed_over = True
         self._report("reached")
-        return Launched(entry.instance, gpus or settings.gpus, entry.span.since)
+        gpus = self._context.settings.sizes.get(entry.type) or self._context.settings.gpus
+        return Launched(entry.instance, gpus, entry.span.since, entry.paid_until)
 
     async def _taken_up(self) -> RegisterEntry | None:
         """Return the live instance of an earlier try of this launch; None if there is none."""
@@ -257,6 +208,7 @@ class Flight:
             python=settings.python,
             containers=settings.containers,
             scratch=settings.scratch or "",
+            keep_s=settings.keep_s,
         )
         image = self._context.image
         request = run_instances(settings, self._token, candidate, image, user_data(boot))

@@ -10,6 +10,8 @@ from seerd.planner.clouds import boot_limit_s
 from seerd.spec import values as v
 from seerd.spec.keys import BackendKeys, setting
 
+LEAST_KEEP_S = 120.0
+"""The least seconds for which instances are kept: the last 30 are for their own power-off."""
 Market = Literal["on-demand", "spot"]
 Address = Literal["private", "public", "instance-connect"]
 FOLDER = r"(/[\w.-]*[\w-])+"
@@ -23,6 +25,14 @@ def markets(value: Any) -> tuple[Market, ...]:
     if isinstance(value, list):
         raise ValueError('as a list only ["spot", "on-demand"] is possible')
     return (v.one_of("on-demand", "spot")(value),)
+
+
+def keeping(value: Any) -> float:
+    """Take for how long instances are kept."""
+    seconds: float = v.duration(value)
+    if seconds < LEAST_KEEP_S:
+        raise ValueError('at least "2m" is possible')
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class Ec2Keys(BackendKeys):
     scout: bool = setting(v.yes_or_no, default=True)
     # seconds for which a run without any instance goes on asking; None: while a first round fits
     wait: float | None = setting(v.duration, default=None)
+    # seconds for which the instances that a run has at its end are kept for the next; None: none
+    keep: float | None = setting(keeping, default=None)
     # further tags of everything that is made
     tags: Mapping[str, str] = setting(v.tags, default_factory=dict)
     # USD for an hour of an instance; None: what AWS says

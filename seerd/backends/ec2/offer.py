@@ -18,7 +18,7 @@ from seerd.planner.clouds import (
     UNPRICED_GPUS,
 )
 from seerd.planner.model import ClusterFacts
-from seerd.units import count
+from seerd.units import count, format_duration
 
 if TYPE_CHECKING:
     from seerd.aws.types import Ec2Type
@@ -65,6 +65,7 @@ def quote_of(
         hints_move=keys.on_rebalance == "move",
         price_lag_s=3 * PRICES_S if any(kind.most_usd_per_h for kind in types) else 0.0,
         wait_s=keys.wait,
+        keep_s=keys.keep or 0.0,
     )
     quote = Quote(facts, threads, owner=owner).of_types(types)
     most = "at most" if len(types) > 1 else "at"
@@ -74,7 +75,21 @@ def quote_of(
         names = " or ".join(f"{kind.name} ({count(kind.gpus, 'GPU')})" for kind in types)
         note = f"{names}: planned as {types[0].name}, each GPU at ${quote.facts.usd_per_gpu_h:.4g} "
         note += f"an hour, as the dearest ({source})"
+    if keys.keep:
+        dearest = max(max(kind.usd_per_h, kind.most_usd_per_h) for kind in types)
+        most_gpus = max(kind.gpus for kind in types)
+        return replace(quote, notes=(note, kept_note(keys.keep, most_gpus, dearest)))
     return replace(quote, notes=(note,))
+
+
+def kept_note(keep_s: float, gpus: int, usd_per_h: float) -> str:
+    """Return what keeping an instance costs at most, for people."""
+    hours = keep_s / 3600
+    return (
+        f"instances that the run has at its end are kept for {format_duration(keep_s)} for the "
+        f"next run: at most ${usd_per_h * hours:.4g} and {gpus * hours * 60:.4g} GPU-min for each, "
+        "set aside from what the limits then have left"
+    )
 
 
 def place_of(owner: str, region: str, subnet: str) -> str:
@@ -136,4 +151,5 @@ def settings_of(wanted: Ec2Keys, **own: Any) -> Ec2Settings:
     of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
     of_spec |= {"instance_types": wanted.types, "boot_s": wanted.boot_s}
     of_spec |= {"market": wanted.market[0], "falls_back": wanted.falls_back}
+    of_spec |= {"keep_s": wanted.keep or 0.0}
     return Ec2Settings(**{**of_spec, **own})

@@ -28,7 +28,9 @@ from seerd.backends.base import (
     Span,
 )
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
-from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
+from seerd.backends.ec2.flight import Flight
+from seerd.backends.ec2.kept import OFF_S, KeptInstance, KeptInstances, alike
+from seerd.backends.ec2.launch_context import InstanceAccess, LaunchContext, machine
 from seerd.backends.ec2.offer import PRICES_S, place_of
 from seerd.backends.ec2.register import TAKEN, RegisterEntry, remains
 from seerd.backends.ec2.request import Ec2Settings, LaunchPlaces, candidates, never, offered
@@ -68,13 +70,16 @@ class Ec2Provider(Provider):
         remote: InstanceAccess,
         cloud: Cloud | None = None,
         rests: Rests | None = None,
+        kept: KeptInstances | None = None,
     ) -> None:
         self._settings = settings
         self._remote = remote
         self._rests = rests
+        self._kept = kept
         self._cloud = cloud or Cloud(settings.region)
         own = (settings.run, settings.hard_end, self._cloud, self._busy, settings.mend_s)
         self._fleet = Ec2Fleet(*own)
+        self._fleet.let_go |= set() if kept is None else kept.let_go
         self._keys = Keys(settings.keys)
         self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
@@ -124,6 +129,7 @@ class Ec2Provider(Provider):
             report=self._progress.put_nowait,
             price=self._price,
             begins=(bought and bought.begins) or 0.0,
+            kept=self._kept,
         )
 
     def prolong(self, hard_end: float) -> None:
@@ -236,9 +242,28 @@ class Ec2Provider(Provider):
         if name in self._flights:
             return await self._call_off(name)
         asked = self._keys.asked(name)
+        if asked is None and self._kept is not None and self._kept.taken(name) is not None:
+            asked = 0.0
         if asked is not None and not register.of(name):
             await self._fleet.hunt(name, min(asked, wall()) + HUNT_S)
         return await self._end(register.of(name))
+
+    async def let_go(self, instance: str, until: float, within_s: float) -> None:
+        entry, context, kept = self._live(instance), self._opened(), self._kept
+        if kept is None:
+            raise ProviderError("instances of this run are not kept")
+        access, place = machine(context, entry), (entry.type, entry.subnet, entry.spot)
+        await kept.leave(access, until, within_s)
+        like = alike(context.settings, context.image.image)
+        (host_key,) = access.host_keys or ()
+        about = KeptInstance(instance, like, place, until - OFF_S, host_key)
+        self._fleet.let_go.add(instance)
+        try:
+            await kept.offer(self._cloud, access, self._settings.run, about)
+        except ProviderError:
+            self._fleet.let_go.discard(instance)
+            raise
+        self._fleet.register.let_go(instance, wall())
 
     async def loss(self) -> Loss:
         loss = await self._fleet.loss()
@@ -266,6 +291,8 @@ class Ec2Provider(Provider):
                     entry for entry in entries if not entry.ended and not entry.given_back
                 )
             disks = await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
+            let_go = self._fleet.let_go
+            disks = [disk for disk in disks if not disk.holders or disk.holders - let_go]
             leftovers = remains(left, disks)
             runs_on = any(not entry.ended for entry in entries)
             if not leftovers.costing or runs_on or asked > settled:

@@ -80,6 +80,7 @@ class RegisterEntry:
     vpc: str = ""  # its network
     subnet: str = ""
     groups: tuple[str, ...] = ()  # ids of its security groups
+    paid_until: float | None = None  # until when an earlier run has paid it; None: none has
 
     def see(self, seen: SeenInstance) -> None:
         """Take over the addresses and the place of an answer, if it has them."""
@@ -196,6 +197,11 @@ class Register:
         for instance in halted:
             self._entries[instance].given_back = True
         return losses, [s.instance for s in strays] + halted
+
+    def let_go(self, instance: str, at: float) -> None:
+        """Record that an instance is not this run's any more."""
+        entry = self._entries[instance]
+        entry.handed_over, entry.until = False, at
 
     def end(self, instance: str, at: float, *, before: str = "") -> None:
         """Record that EC2 has confirmed the instance's end. `before`: its state until then."""

@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
-from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
+from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN, tag_time
 from seerd.aws.network import Subnet, nowhere_offered
 
 TAG_LENGTH = 256
@@ -71,6 +70,7 @@ class Ec2Settings:
     # GPUs of an instance of each type, where they differ; none: all have `gpus`
     sizes: Mapping[str, int] = field(default_factory=dict)
     root: bool = False  # whether a user who logs in may become root
+    keep_s: float = 0.0  # seconds for which instances are kept for the next run; 0: they are not
     mend_s: float = MEND_S
     # how long an instance may run before EC2 shows its addresses, seconds. Usually it does with
     # `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
@@ -181,7 +181,7 @@ def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
         COMMAND: token,
         NAME: settings.name,
         OWNER: settings.owner,
-        HARD_END: datetime.fromtimestamp(settings.hard_end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        HARD_END: tag_time(settings.hard_end),
     }
     return dict(settings.tags) | {key: value[:TAG_LENGTH] for key, value in ours.items()}
 
@@ -229,6 +229,11 @@ class LaunchPlaces:
         self._candidates = tuple(candidates)
         self._rests = rests
         self._refusals: dict[Candidate, tuple[AwsError, float]] = {}
+
+    @property
+    def all(self) -> tuple[Candidate, ...]:
+        """All places that are asked."""
+        return self._candidates
 
     def next(
         self, begun: float, now: float, fits: Callable[[str], bool] = any_type

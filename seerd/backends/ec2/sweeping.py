@@ -10,7 +10,7 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import caller
-from seerd.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, SeenInstance
+from seerd.aws.instances import ENDING, HARD_END, KEPT, NAME, OWNER, RUN, SeenInstance
 from seerd.backends.base import Found, Left
 from seerd.planner.clouds import INSTANCE_TYPES
 
@@ -57,11 +57,12 @@ def _instance(seen: SeenInstance) -> Left:
     named, age_s = _named(seen.tags), time.time() - seen.launched_at
     price = INSTANCE_TYPES.get(seen.type) if seen.state in {"pending", "running"} else None
     usd_per_h = None if price is None else price.usd_per_h
-    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s, usd_per_h)
+    waits = seen.tags[RUN].endswith(KEPT)
+    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s, usd_per_h, waits)
 
 
 def _named(tags: Mapping[str, str]) -> tuple[str, str, str]:
-    return tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
+    return tags[RUN].removesuffix(KEPT), tags.get(NAME, ""), tags.get(HARD_END, "")
 
 
 def _of(owner: str) -> list[dict[str, Any]]:

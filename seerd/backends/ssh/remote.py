@@ -30,7 +30,7 @@ from seerd.backends.ssh.connecting import (
     reach,
 )
 from seerd.backends.ssh.pushing import Bundle, PackedBundle, pack, run_remote_task
-from seerd.clock import unlimited
+from seerd.clock import unlimited, wall
 from seerd.errors import ProviderError
 from seerd.units import count
 
@@ -228,6 +228,28 @@ class Remote:
             ending_s = min(MOST_END_S, max(LEAST_END_S, left_s / 2))
             await self._run_task(machine, link, "end", left_s, patience_s=ending_s)
             link.socket, link.tree = None, ""
+
+    async def let_go(self, machine: RemoteMachine, until: float) -> float:
+        """Leave a machine for another run, without a process or a file of this one, after it has
+        set its own power-off to `until` (wall clock, seconds since 1970); return in how many
+        seconds that comes.
+        """
+        link, left_s = self._link(machine), until - wall()
+        async with link.lock:
+            done = await self._run_task(
+                machine, link, "let-go", self._reconnect_s, left_s=left_s, until=until
+            )
+            link.socket, link.tree = None, ""
+        try:
+            return float(done["left_s"])
+        except INVALID:
+            raise ProviderError(f"{machine} did not say when it ends") from None
+
+    async def end_in(self, machine: RemoteMachine, left_s: float) -> None:
+        """Have a machine power itself off in so many seconds, and not before."""
+        link = self._link(machine)
+        async with link.lock:
+            await self._run_task(machine, link, "end-in", self._reconnect_s, left_s=left_s)
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
         """Return the run's processes that still run there, one line each."""

@@ -432,7 +432,8 @@ def _instances(step: Step) -> Explanations:
         about = {"why": launches[0].why, "gpus_each": gpus, "had": had, "needed": needed(state)}
         about["at_most"] = bool(state.facts.cluster.other_sizes)
         yield step.tell("asked", instances=ids, **about, wanted=wanted_sizes(state))
-    ended = [one for one in step.decided if isinstance(one, commands.Terminate)]
+    given = (one for one in step.decided if isinstance(one, commands.Terminate))
+    ended = [one for one in given if one.keep_until_s is None]
     for why in dict.fromkeys(one.why for one in ended):
         ids = tuple(one.instance for one in ended if one.why == why)
         left = 0 if why == "end" else needed(state)

@@ -112,6 +112,7 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
         key=keys.key,
         spot=keys.is_spot and not keys.capacity,
         capacity=keys.capacity or "",
+        keep=bool(keys.keep),
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
         disk_key="" if disk_keys.is_of_aws(key) else key,
