@@ -25,7 +25,6 @@ async def take_over(
     there is none. One that cannot be used is ended. Until it has both, it ends itself when it was
     to, and is paid until then. `fits`: returns whether a type may be had.
     """
-
     kept, register = context.kept, context.fleet.register
     if kept is None:
         return None
