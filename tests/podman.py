@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IMAGE = "localhost/seerd-test:1"
-LEFT_OUT = {"site-packages", "test", "idlelib", "tkinter", "ensurepip", "__pycache__", "config-3"}
+LEFT_OUT = {"site-packages", "test", "idlelib", "tkinter", "ensurepip", "__pycache__"}
+# as root without the right to raise limits; runc also knows both kinds of cgroups at a time
 SETTINGS = """
 [containers]
-cgroups = "disabled"
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 [engine]
+runtime = "{runtime}"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 """
@@ -56,7 +58,7 @@ class Podman:
 def podman_in(top: Path) -> Iterator[Podman]:
     """A Podman that has the image."""
     settings, storage = top / "containers.conf", top / "storage.conf"
-    settings.write_text(SETTINGS)
+    settings.write_text(SETTINGS.format(runtime="runc" if shutil.which("runc") else "crun"))
     storage.write_text(STORAGE.format(top=top))
     podman = Podman({"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)})
     podman("import", "--change", "ENV MADE_BY=image", "-", IMAGE, data=_archive())
@@ -71,10 +73,10 @@ def _archive() -> bytes:
     """A tar archive of the image's files."""
     python = Path(os.path.realpath(sys.executable))
     library = Path(os.__file__).parent
-    modules = [path for path in library.rglob("*") if not LEFT_OUT & _names(path, library)]
+    modules = list(_modules(library))
     shell = Path("/bin/sh")
     binaries = [python, shell, *(path for path in modules if path.suffix == ".so")]
-    files = {python, shell, *(path for path in modules if path.is_file()), *_libraries(binaries)}
+    files = {python, shell, *modules, *_libraries(binaries)}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", dereference=True) as archive:
         for path in sorted(files):
@@ -90,9 +92,10 @@ def _archive() -> bytes:
     return out.getvalue()
 
 
-def _names(path: Path, top: Path) -> set[str]:
-    names = path.relative_to(top).parts
-    return {*names, *(name[:8] for name in names if name.startswith("config-3"))}
+def _modules(library: Path) -> Iterator[Path]:
+    for top, folders, files in os.walk(library):
+        folders[:] = set(folders) - LEFT_OUT
+        yield from (Path(top, name) for name in files if not name.endswith(".a"))
 
 
 def _libraries(binaries: list[Path]) -> set[Path]:

@@ -36,7 +36,7 @@ esac
 APPTAINER = """
 case "$1" in
 pull) : >"$3" ;;
-exec) printf 'PATH=/opt/bin\\nPYTHONPATH=\\n' ;;
+exec) printf 'PATH=/opt/bin\\0PWD=/\\0' ;;
 esac
 """
 JOB = Job(
@@ -115,7 +115,7 @@ def test_docker_is_told_names_and_the_values_of_what_it_goes_by_itself(
     container = machine.container(cuda=True, mounts=[str(data)], secrets=["TOKEN"])
     assert container.environment() == {
         "PATH": "/opt/bin",
-        "PYTHONPATH": "",
+        "LD_LIBRARY_PATH": "/opt/lib",
         "HOME": str(machine.folder / "home"),
         "CUDA_VISIBLE_DEVICES": "3",
     }
