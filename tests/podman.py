@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,26 +42,34 @@ class Podman:
 
     env: dict[str, str]
 
-    def __call__(self, *words: str, data: bytes | None = None) -> str:
-        """What a command of Podman prints."""
-        done = subprocess.run(
+    def call(self, *words: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """How a command of Podman ends."""
+        return subprocess.run(
             ["podman", *words],
             env={**os.environ, **self.env},
             input=data,
             capture_output=True,
             check=False,
         )
+
+    def __call__(self, *words: str, data: bytes | None = None) -> str:
+        """What a command of Podman prints."""
+        done = self.call(*words, data=data)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
+
+
+def _podman(top: Path) -> Podman:
+    settings, storage = top / "containers.conf", top / "storage.conf"
+    settings.write_text(SETTINGS.format(runtime="runc" if shutil.which("runc") else "crun"))
+    storage.write_text(STORAGE.format(top=top))
+    return Podman({"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)})
 
 
 @contextlib.contextmanager
 def podman_in(top: Path) -> Iterator[Podman]:
     """A Podman that has the image."""
-    settings, storage = top / "containers.conf", top / "storage.conf"
-    settings.write_text(SETTINGS.format(runtime="runc" if shutil.which("runc") else "crun"))
-    storage.write_text(STORAGE.format(top=top))
-    podman = Podman({"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)})
+    podman = _podman(top)
     podman("import", "--change", "ENV MADE_BY=image", "-", IMAGE, data=_archive())
     try:
         yield podman
@@ -109,11 +118,13 @@ def why_no_podman() -> str:
     if shutil.which("podman") is None:
         return "podman not found"
     if os.geteuid() != 0:
-        return "only root may mount an image's layers everywhere"
-    done = subprocess.run(
-        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stderr.strip() if done.returncode else ""
+        return "only root may have what its image is made of"
+    with tempfile.TemporaryDirectory(prefix="podman-") as name:
+        top = Path(name)
+        podman, root = _podman(top), top / "root"
+        words = ["run", "--rm", "--network=host", "--pid=host", "--log-driver=none"]
+        for folder in ("/usr", "/bin", "/lib", "/lib64"):
+            (root / folder[1:]).mkdir(parents=True)
+            words += ["--volume", f"{folder}:{folder}:ro"] if Path(folder).exists() else []
+        done = podman.call(*words, "--rootfs", str(root), "/bin/true")
+        return done.stderr.decode().strip().splitlines()[-1] if done.returncode else ""
