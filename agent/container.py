@@ -47,7 +47,7 @@ OF_RUN, OF_PROCESS = "seerd.run", "seerd.process"
 KEPT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Variables of the agent that count inside too."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PRINT_PATHS = 'printf "PATH=%s\\nPYTHONPATH=%s\\n" "$PATH" "$PYTHONPATH"'
+NOT_KEPT = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that say how a command was started
 SECRETS = "secrets.pipe"  # in an attempt's folder
 TAKE_SECRETS = 'n="\n"; IFS= read -r s <"$0" && eval "$s" && unset n s && exec "$@"'
 """Reads secrets from a pipe: an engine keeps what it is told in its files while a container lives.
@@ -89,14 +89,13 @@ class Container(Outside):
     options: tuple[str, ...]  # of each start: user, folders, GPUs
     home: str  # HOME inside; with Apptainer it is the user's own
     run: str
-    variables: dict[str, str] = field(hash=False)  # what the image sets
+    variables: dict[str, str] = field(hash=False)  # environment that the image sets
 
     def environment(self) -> dict[str, str]:
         """Do as `Outside.environment`."""
         own = {name: os.environ[name] for name in KEPT if name in os.environ}
         home = {} if self.engine == APPTAINER else {"HOME": self.home}
-        paths = {name: self.variables.get(name, "") for name in ("PATH", "PYTHONPATH")}
-        return {**paths, "PATH": paths["PATH"] or PATH, **home, **own}
+        return {"PATH": PATH, **self.variables, **home, **own}
 
     def around(
         self, argv: Sequence[str], env: dict[str, str], cwd: str, mark: str = ""
@@ -107,7 +106,8 @@ class Container(Outside):
         outside = {**os.environ, host.MARKER: mark or env[host.MARKER]}
         if self.engine == APPTAINER:
             words = ["exec", "--cleanenv", "--pwd", cwd]
-            client = {**{f"APPTAINERENV_{name}": env[name] for name in env}, **outside}
+            taken = {f"APPTAINERENV_{name}": env[name] for name in env if name != "HOME"}
+            client = {**taken, **outside}
         else:
             words = ["run", *AS_OUTSIDE, "--workdir", cwd]
             words += ["--label", f"{OF_PROCESS}={env[host.MARKER]}"]
@@ -138,7 +138,8 @@ class Container(Outside):
                 pipe.enter_context(_filled_pipe(path, secrets))
                 argv = ["/bin/sh", "-c", TAKE_SECRETS, path, *argv]
             env = {name: value for name, value in env.items() if name not in secrets}
-            client = await spawned(*self.around(argv, env, cwd, mark_of(self.run)), cwd, log)
+            call = self.around(argv, env, cwd, mark_of(self.run))
+            client = await spawned(*call, self.home, log)
             pid, mark = None, env[host.MARKER]
             while pid is None and client.returncode is None and not stopped.is_set():
                 await asyncio.sleep(LOOK_S)
@@ -301,7 +302,7 @@ class Containers:
         return name, dict(entry.split("=", 1) for entry in json.loads(entries) or ())
 
     async def _file(self, program: str, job: Job) -> tuple[str, dict[str, str]]:
-        """Return the path of an image of Apptainer's, and the paths that it sets."""
+        """Return the path of an image of Apptainer's, and what it sets."""
         path = Path(job.source, job.container)
         if not path.exists():
             name = hashlib.sha256(job.container.encode()).hexdigest()[:16]
@@ -311,11 +312,12 @@ class Containers:
             address = image if "://" in image else f"docker://{image}"
             await self._pulled(APPTAINER, [program, "pull", "--force", str(part)], address)
             os.replace(part, path)
-        argv = [program, "exec", "--cleanenv", str(path), "/bin/sh", "-c", PRINT_PATHS]
+        argv = [program, "exec", "--cleanenv", str(path), "env", "-0"]
         status, output, errors = await self._asked(argv)
         if status:
             raise ValueError(f"apptainer cannot use {job.container}: {last_line(errors)}")
-        return str(path), dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+        entries = (entry.partition("=") for entry in output.split("\0") if entry)
+        return str(path), {name: value for name, _, value in entries if name not in NOT_KEPT}
 
     async def _pulled(self, engine: str, argv: Sequence[str], image: str) -> str:
         why, loop = f"{engine} fetches the image {image}", asyncio.get_running_loop()

@@ -314,7 +314,7 @@ class Interpreters:
             job.python, *call, job.source, ENTER_S, most_s=ENTER_MOST_S
         )
         try:
-            path, changed = interpreter_answer(output, {**container.variables, **env})
+            path, changed = interpreter_answer(output, env)
         except (ValueError, TypeError):
             message = last_line(errors) or last_line(output) or "no message"
             why = f"starts no Python in the image {job.container} (exit status {status})"

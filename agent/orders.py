@@ -168,8 +168,8 @@ class Orders:
         self._warm: dict[str, WarmStarts] = {}
         self._learning: dict[str, list[Path]] = {}
         self._interpreters = Interpreters(here.machine.marker)
-        own, slow_s = (here.folder, here.library), here.timings.setup_s
-        self._containers = Containers(here.run, own, self._note_cold, slow_s, cuda=here.cuda)
+        slow_s, folders = here.timings.setup_s, (here.folder, here.library)
+        self._containers = Containers(here.run, folders, self._note_cold, slow_s, cuda=here.cuda)
         self._reaper = Reaper()
         self._crowding = Crowding()
         self._mps = Mps(here.run, here.machine, self._note_cold)

@@ -65,7 +65,7 @@ def _line(message: Message) -> bytes:
         for name in ("secrets", "container", "mounts"):
             if not part.get(name, True):
                 del part[name]
-    if body.get("cause") == "":
+    if body["kind"] == "refused" and body["cause"] == "":
         del body["cause"]
     if body.get("fault") == "":
         del body["fault"]

@@ -12,16 +12,19 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 IMAGE = "localhost/seerd-test:1"
-LEFT_OUT = {"site-packages", "test", "idlelib", "tkinter", "ensurepip", "__pycache__", "config-3"}
+LEFT_OUT = {"site-packages", "test", "idlelib", "tkinter", "ensurepip", "__pycache__"}
+# as root without the right to raise limits; runc also knows both kinds of cgroups at a time
 SETTINGS = """
 [containers]
-cgroups = "disabled"
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 [engine]
+runtime = "{runtime}"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 """
@@ -39,26 +42,34 @@ class Podman:
 
     env: dict[str, str]
 
-    def __call__(self, *words: str, data: bytes | None = None) -> str:
-        """What a command of Podman prints."""
-        done = subprocess.run(
+    def call(self, *words: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """How a command of Podman ends."""
+        return subprocess.run(
             ["podman", *words],
             env={**os.environ, **self.env},
             input=data,
             capture_output=True,
             check=False,
         )
+
+    def __call__(self, *words: str, data: bytes | None = None) -> str:
+        """What a command of Podman prints."""
+        done = self.call(*words, data=data)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
+
+
+def _podman(top: Path) -> Podman:
+    settings, storage = top / "containers.conf", top / "storage.conf"
+    settings.write_text(SETTINGS.format(runtime="runc" if shutil.which("runc") else "crun"))
+    storage.write_text(STORAGE.format(top=top))
+    return Podman({"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)})
 
 
 @contextlib.contextmanager
 def podman_in(top: Path) -> Iterator[Podman]:
     """A Podman that has the image."""
-    settings, storage = top / "containers.conf", top / "storage.conf"
-    settings.write_text(SETTINGS)
-    storage.write_text(STORAGE.format(top=top))
-    podman = Podman({"CONTAINERS_CONF": str(settings), "CONTAINERS_STORAGE_CONF": str(storage)})
+    podman = _podman(top)
     podman("import", "--change", "ENV MADE_BY=image", "-", IMAGE, data=_archive())
     try:
         yield podman
@@ -71,10 +82,10 @@ def _archive() -> bytes:
     """A tar archive of the image's files."""
     python = Path(os.path.realpath(sys.executable))
     library = Path(os.__file__).parent
-    modules = [path for path in library.rglob("*") if not LEFT_OUT & _names(path, library)]
+    modules = list(_modules(library))
     shell = Path("/bin/sh")
     binaries = [python, shell, *(path for path in modules if path.suffix == ".so")]
-    files = {python, shell, *(path for path in modules if path.is_file()), *_libraries(binaries)}
+    files = {python, shell, *modules, *_libraries(binaries)}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", dereference=True) as archive:
         for path in sorted(files):
@@ -90,9 +101,10 @@ def _archive() -> bytes:
     return out.getvalue()
 
 
-def _names(path: Path, top: Path) -> set[str]:
-    names = path.relative_to(top).parts
-    return {*names, *(name[:8] for name in names if name.startswith("config-3"))}
+def _modules(library: Path) -> Iterator[Path]:
+    for top, folders, files in os.walk(library):
+        folders[:] = set(folders) - LEFT_OUT
+        yield from (Path(top, name) for name in files if not name.endswith(".a"))
 
 
 def _libraries(binaries: list[Path]) -> set[Path]:
@@ -106,11 +118,13 @@ def why_no_podman() -> str:
     if shutil.which("podman") is None:
         return "podman not found"
     if os.geteuid() != 0:
-        return "only root may mount an image's layers everywhere"
-    done = subprocess.run(
-        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stderr.strip() if done.returncode else ""
+        return "only root may have what its image is made of"
+    with tempfile.TemporaryDirectory(prefix="podman-") as name:
+        top = Path(name)
+        podman, root = _podman(top), top / "root"
+        words = ["run", "--rm", "--network=host", "--pid=host", "--log-driver=none"]
+        for folder in ("/usr", "/bin", "/lib", "/lib64"):
+            (root / folder[1:]).mkdir(parents=True)
+            words += ["--volume", f"{folder}:{folder}:ro"] if Path(folder).exists() else []
+        done = podman.call(*words, "--rootfs", str(root), "/bin/true")
+        return done.stderr.decode().strip().splitlines()[-1] if done.returncode else ""

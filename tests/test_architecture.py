@@ -239,6 +239,7 @@ GUARDED = {
     },
     "agent/warm_starts.py": {  # of a warm process
         "ForkedProcess: os.pidfd_open",
+        "_Process: socket.SO_PEERCRED",
         "_bind: /proc/self/fd/",
     },
     "seerd/training/attempt.py": {"write_imports: /proc/self/environ"},  # else none is known

@@ -322,13 +322,14 @@ NEEDS = (
 
 
 @cache
-def lacking() -> dict[str, str]:
-    """What this machine lacks, by the need's name."""
-    without = os.environ.get("SEERD_WITHOUT", "").split(",")
-    asked = [need for need in NEEDS if os.environ.get("SEERD_CI") != "1" or not need.in_ci]
-    named = {need.name: "SEERD_WITHOUT says so" for need in asked if need.name in without}
-    found = {need.name: need.lacks() for need in asked if need.name not in without}
-    return named | {name: why for name, why in found.items() if why}
+def lacking(name: str) -> str:
+    """What this machine lacks of the need of this name, in words; empty if nothing."""
+    (need,) = (need for need in NEEDS if need.name == name)
+    if os.environ.get("SEERD_CI") == "1" and need.in_ci:
+        return ""
+    if need.name in os.environ.get("SEERD_WITHOUT", "").split(","):
+        return "SEERD_WITHOUT says so"
+    return need.lacks()
 
 
 def has_fast(file: str) -> bool:
@@ -345,7 +346,7 @@ def sort_in(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytes
             item.add_marker(SYSTEM)
         elif item.nodeid.startswith(FASTEST) and not item.nodeid.startswith(SLOWER):
             item.add_marker(FAST)
-        missing = [need for need in needs if need.name in lacking()]
+        missing = [need for need in needs if lacking(need.name)]
         (not_here if missing else here).append(item)
     return here, not_here
 
@@ -359,8 +360,8 @@ def told(not_here: Iterable[pytest.Item]) -> list[str]:
     """A line for each file with tests that cannot run here."""
     reasons: Counter[tuple[str, str]] = Counter()
     for item in not_here:
-        need = next(need for need in NEEDS if need.is_of(item) and need.name in lacking())
-        why = f"they {need.why}: {lacking()[need.name]}"
+        need = next(need for need in NEEDS if need.is_of(item) and lacking(need.name))
+        why = f"they {need.why}: {lacking(need.name)}"
         reasons[item.nodeid.partition("::")[0], why] += 1
     return [
         f"{file}: {count} test{'s' if count > 1 else ''}, {why}"

@@ -112,7 +112,7 @@ class Client:
         """Wait for the end of an attempt."""
         return self.until(Exited, lambda fact: (fact.trial, fact.attempt) == (trial, attempt))
 
-    def until(self, kind: type, where: Callable[[Any], bool] = lambda _: True) -> Any:
+    def until(self, kind: Any, where: Callable[[Any], bool] = lambda _: True) -> Any:
         """The first fact of this kind that is so."""
         for fact in self.facts:
             if isinstance(fact, kind) and where(fact):

@@ -287,8 +287,8 @@ def _train(get: Get, reader: Reader, space: Space, *, here: bool) -> Train:
             reader.wrong("train.secrets", name, "it is in train.env too, which is kept in files")
     if get("train.mounts") and not get("train.container"):
         reader.wrong("train.mounts", None, "is for trials in a container: name its image")
-    plain = ("args", "python", "setup", "data", "env", "secrets", "preload", "follow")
-    plain += ("container", "mounts")
+    plain = ["args", "python", "setup", "data", "env", "secrets", "container", "mounts"]
+    plain += ["preload", "follow"]
     given = {key: value for key in plain if (value := get(f"train.{key}")) is not None}
     return Train(
         script=script,

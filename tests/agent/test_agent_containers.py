@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from bench.testbed.agents import PATIENCE_S, RUN, Rig
+from bench.testbed.agents import PATIENCE_S, RUN, Client, Rig
 from seerd.agent.protocol import Noticed, Prepare, Prepared, Refused, Start, Started
 from tests.podman import IMAGE, Podman, podman_in
 
@@ -111,8 +112,18 @@ def living(processes: list[psutil.Process]) -> int:
     return sum(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
 
 
-def the_same_job(rig: Rig, script: str, image: str, **other: Any) -> Any:
-    return rig.job(script, **{"python": "python3", "container": image, **other})
+def the_same_job(rig: Rig, text: str, image: str, **other: Any) -> Any:
+    return replace(rig.job(text, python="python3", container=image), **other)
+
+
+def ready(rig: Rig, job: Any) -> Client:
+    """A started agent that has been prepared for this job."""
+    rig.launch()
+    client = rig.connect()
+    client.say(Prepare("p", job))
+    answer = client.until(Prepared | Refused)
+    assert isinstance(answer, Prepared), answer
+    return client
 
 
 both = pytest.mark.parametrize("preload", [None, []], ids=["warm", "cold"])
@@ -129,14 +140,14 @@ class Cases:
     ) -> None:
         own = {"args": ["a b"], "env": {"A": "1 2"}, "secrets": ["TOKEN"], "preload": preload}
         job = the_same_job(inside, SEES, self.image, setup=["echo of the setup > made"], **own)
-        client = inside.ready(job)
+        client = ready(inside, job)
         client.say(Start("s", "t1", 1, [1], {}, 17, [], secrets={"TOKEN": SECRET}))
         end = client.exit_of()
         assert (end.cause, end.code) == ("crashed", 3), "\n".join(end.tail)
         seen = json.loads((inside.attempt() / "seen").read_text())
         assert seen["argv"] == ["train.py", "a b"]
         assert (seen["cwd"], seen["uid"]) == (str(inside.attempt() / "work"), os.getuid())
-        assert (inside.attempt() / "work" / "made").read_text() == "of the setup\n"
+        assert (inside.source / "made").read_text() == "of the setup\n"
         environment = seen["environ"]
         assert (environment["A"], environment["TOKEN"]) == ("1 2", SECRET)
         assert environment["SEERD_ATTEMPT"] == f"{RUN}/t1/1"
@@ -154,7 +165,7 @@ class Cases:
     def test_an_attempt_is_killed_with_all_that_it_has_started_and_no_other(
         self, inside: Rig, preload: list[str] | None
     ) -> None:
-        client = inside.ready(the_same_job(inside, SLEEPS, self.image, preload=preload))
+        client = ready(inside, the_same_job(inside, SLEEPS, self.image, preload=preload))
         client.start("t1", gpus=(0,))
         client.start("t2", gpus=(1,))
         wait(lambda: "up" in log_of(inside) and "up" in log_of(inside, "t2"))
@@ -176,7 +187,7 @@ class Cases:
         (inside.source / "says").write_text("#!/bin/sh\necho said $1 from $PWD\n")
         (inside.source / "says").chmod(0o755)
         own = {"launcher": "command", "script": "sh", "args": ["-c", "says it; exit 5"]}
-        client = inside.ready(the_same_job(inside, "", self.image, **own))
+        client = ready(inside, the_same_job(inside, "", self.image, **own))
         client.start()
         end = client.exit_of()
         assert (end.cause, end.code) == ("crashed", 5)
@@ -203,8 +214,9 @@ class Cases:
         self, inside: Rig, preload: list[str] | None
     ) -> None:
         job = the_same_job(inside, SLEEPS, self.image, preload=preload)
-        client = inside.ready(job)
+        client = ready(inside, job)
         client.start()
+        client.until(Started)
         wait(lambda: "up" in log_of(inside))
         inside.lose_agent()
         inside.launch()
@@ -217,7 +229,7 @@ class Cases:
         wait(lambda: "up" in log_of(inside, "t2"))
 
     def test_the_death_of_the_warm_process_costs_no_attempt(self, inside: Rig) -> None:
-        client = inside.ready(the_same_job(inside, SLEEPS, self.image))
+        client = ready(inside, the_same_job(inside, SLEEPS, self.image))
         client.start("t1", gpus=(0,))
         wait(lambda: "up" in log_of(inside))
         (warm,) = (
@@ -248,9 +260,9 @@ class TestStandIn(Cases):
         programs.mkdir()
         (programs / "apptainer").write_text(STAND_IN)
         (programs / "apptainer").chmod(0o755)
-        for name in ("sh", "python3"):
-            target = "/bin/sh" if name == "sh" else sys.executable
-            (programs / name).symlink_to(target)
+        for name in ("sh", "env"):
+            (programs / name).symlink_to(f"/usr/bin/{name}")
+        (programs / "python3").symlink_to(sys.executable)
         (rig.source / self.image).touch()
         del rig.env["PYTHONPATH"]
         rig.env["PATH"] = str(programs)
@@ -258,16 +270,17 @@ class TestStandIn(Cases):
         return rig
 
 
+@pytest.fixture(scope="module")
+def podman() -> Iterator[Podman]:
+    """Podman, which has the image."""
+    with tempfile.TemporaryDirectory(prefix="podman-") as top, podman_in(Path(top)) as podman:
+        yield podman
+
+
 class TestPodman(Cases):
     """With Podman: nothing of this machine but Python and a shell is in the image."""
 
     image = IMAGE
-
-    @pytest.fixture(scope="class")
-    def podman(self) -> Iterator[Podman]:
-        """Podman, which has the image."""
-        with tempfile.TemporaryDirectory(prefix="podman-") as top, podman_in(Path(top)) as podman:
-            yield podman
 
     @pytest.fixture
     def inside(self, rig: Rig, podman: Podman) -> Iterator[Rig]:
@@ -276,7 +289,7 @@ class TestPodman(Cases):
         rig.env |= podman.env
         rig.fork = None
         yield rig
-        if rig.processes[-1].poll() is None:
+        if rig.processes and rig.processes[-1].poll() is None:
             rig.processes[-1].send_signal(signal.SIGTERM)
             assert rig.processes[-1].wait() == 0
         assert podman("ps", "--all", "--quiet") == ""

@@ -185,7 +185,7 @@ def test_a_whole_number_may_stand_for_a_float():
     assert decode(b'{"kind": "renew", "for_s": 60, "grace_s": 5}\n').for_s == 60.0
 
 
-LATER = {"max_reports", "smooth", "preload", "observed", "id", "python_in"}
+LATER = {"max_reports", "smooth", "preload", "observed", "id", "python_in", "container"}
 """Fields of the job that were added later: the setups of older runs do not have them."""
 
 

@@ -30,13 +30,14 @@ ENGINE = """
 case "$1 $2" in
 info*) echo '["name=seccomp"]' ;;
 "image inspect") [ -e "$0.pulled" ] && echo 'sha256:1 ["PATH=/opt/bin","LD_LIBRARY_PATH=/opt/lib"]' ;;
+run*) env >"$0.environment" ;;
 pull*) : >"$0.pulled"; for last; do :; done; echo "$last" ;;
 esac
 """
 APPTAINER = """
 case "$1" in
 pull) : >"$3" ;;
-exec) printf 'PATH=/opt/bin\\nPYTHONPATH=\\n' ;;
+exec) printf 'PATH=/opt/bin\\0PWD=/\\0' ;;
 esac
 """
 JOB = Job(
@@ -63,7 +64,7 @@ class Machine:
     def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch, **engines: str) -> None:
         self.bin, self.folder = top / "bin", top / "agent"
         for path in (self.bin, self.folder, self.folder / "source"):
-            path.mkdir()
+            path.mkdir(exist_ok=True)
         for name, text in engines.items():
             program = self.bin / name
             program.write_text(f'#!/bin/sh\necho "$@" >>"$0.calls"\n{text}')
@@ -115,7 +116,7 @@ def test_docker_is_told_names_and_the_values_of_what_it_goes_by_itself(
     container = machine.container(cuda=True, mounts=[str(data)], secrets=["TOKEN"])
     assert container.environment() == {
         "PATH": "/opt/bin",
-        "PYTHONPATH": "",
+        "LD_LIBRARY_PATH": "/opt/lib",
         "HOME": str(machine.folder / "home"),
         "CUDA_VISIBLE_DEVICES": "3",
     }
@@ -147,6 +148,26 @@ def test_docker_is_told_names_and_the_values_of_what_it_goes_by_itself(
         assert words in text
     assert "of the job" not in text
     assert text.count("type=bind") == 2
+
+
+def test_an_engine_is_told_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "env").symlink_to("/usr/bin/env")
+    machine = Machine(tmp_path, monkeypatch, docker=ENGINE)
+    container, logs = machine.container(), tmp_path / "logs"
+    logs.mkdir()
+    env = {"PATH": "/opt/bin", "TOKEN": "of-nobody-else", "SEERD_ATTEMPT": "run/t/1"}
+
+    async def ended() -> int:
+        log, secrets = logs / "launcher.log", {"TOKEN": "of-nobody-else"}
+        own = (str(tmp_path), log, secrets, asyncio.Event())
+        process = await container.start(["python3"], env, *own)
+        return await process.wait()
+
+    assert asyncio.run(ended()) == 0
+    told = (machine.bin / "docker.environment").read_text()
+    assert "SEERD_ATTEMPT=run//container" in told
+    assert "of-nobody-else" not in told + "".join(machine.calls("docker"))
 
 
 def test_apptainer_takes_a_file_of_the_source_or_makes_one(

@@ -306,6 +306,13 @@ def test_the_user_and_the_host_key_are_there_before_sshd_is() -> None:
     assert "ALL\n" not in sudo["content"]
 
 
+@pytest.mark.parametrize("containers", [False, True])
+def test_the_user_may_use_docker_where_trials_are_in_containers(containers: bool) -> None:
+    text = parts(user_data(replace(boot(), containers=containers)))["text/cloud-config"]
+    groups = yaml.safe_load(text)["users"][1].get("groups", [])
+    assert groups == (["docker"] if containers else [])
+
+
 @pytest.mark.parametrize("bad", ["it's", "two\nlines", "bell\a", "Läufe"])
 def test_nothing_breaks_out_of_its_place(bad: str) -> None:
     with pytest.raises(ValueError, match="single lines"):

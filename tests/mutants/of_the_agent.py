@@ -13,6 +13,8 @@ TRANSFER = "tests/agent/test_agent_transfer.py"
 CLOCK = "tests/agent/test_agent_clock.py"
 FAULTS = "tests/agent/test_gpu_faults.py"
 CROWDING = "tests/agent/test_agent_crowding.py"
+CONTAINER = "tests/agent/test_container.py"
+INSIDE = "tests/agent/test_agent_containers.py"
 
 OBEYING = (
     Mutant(
@@ -38,6 +40,46 @@ OBEYING = (
         "content.find(value)",
         "-1",
         ("tests/agent/test_secrecy.py",),
+    ),
+    Mutant(
+        "an engine of containers is told the secrets of trials",
+        "secrets are in no file",
+        "Container.start",
+        "name not in secrets",
+        "True",
+        (f"{CONTAINER}::test_an_engine_is_told_no_secret",),
+    ),
+    Mutant(
+        "the user of rented instances may not use Docker",
+        "trials run in containers on every provider",
+        "cloud_config",
+        "boot.containers",
+        "False",
+        ("tests/aws/test_aws_userdata.py",),
+    ),
+    Mutant(
+        "orphans in a container are nobody's",
+        "an attempt ends with all that it has started",
+        "Family._orphans",
+        "[*host.adopted(), *host.children(self.supervisor)]",
+        "host.adopted()",
+        (INSIDE,),
+    ),
+    Mutant(
+        "how a fork in a container has ended is not known",
+        "a start that is warm ends as any other",
+        "ForkedProcess._read_status",
+        "self.returncode = os.waitstatus_to_exitcode(int(self._status.read_text()))",
+        "pass",
+        (INSIDE,),
+    ),
+    Mutant(
+        "the values of variables are arguments of the engine",
+        "nothing of a trial's environment is in arguments",
+        "Container.around",
+        "client.get(name) == value",
+        "False",
+        (f"{CONTAINER}::test_docker_is_told_names_and_the_values_of_what_it_goes_by_itself",),
     ),
     Mutant(
         "a line of the agent's journal is believed without its checksum",

@@ -139,7 +139,7 @@ class AsyncsshServer(Sshd):
 @contextlib.contextmanager
 def sshds(count: int, *extra: str) -> Iterator[list[Sshd]]:
     """So many servers; agents that were left in their homes are ended too."""
-    kind = AsyncsshServer if "sshd" in lacking() else Sshd
+    kind = AsyncsshServer if lacking("sshd") else Sshd
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     top = Path(tempfile.mkdtemp(prefix="ssh-"))
