@@ -76,7 +76,8 @@ async def look(notes: AwsNotes) -> Rented:
     """Check types, prices, plan, quota and image; return what is known of them."""
     bought = await _bought(notes)
     kinds = await _types(notes)
-    price = await _price(notes) if bought is None else 0.0
+    named = bought is None and notes.keys.types  # none: what was bought could not be looked at
+    price = await _price(notes) if named else 0.0
     gpus = kinds[0].gpus if kinds else 0
     priced = gpus and price is not None
     quote = quote_of(notes.keys, gpus, price or 0.0, "AWS") if priced else None
