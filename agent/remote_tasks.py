@@ -80,8 +80,8 @@ def _begin(
 ) -> dict[str, Any]:
     """Start an agent with its source; return socket, received bytes, and whether it is new."""
     os.umask(0o077)
-    if task["scratch"]:
-        os.environ["HOME"] = str(_home_on(task["scratch"], folder))
+    if scratch := task.get("scratch"):
+        os.environ["HOME"] = str(_home_on(scratch, folder))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     os.chdir(folder)

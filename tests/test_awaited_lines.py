@@ -63,4 +63,4 @@ def test_the_live_view_has_the_same_lines(cloud: Cloud) -> None:
     )
     recent, decided = Recent(), step(cloud.state, event)
     recent.read([Entry(2, event, decided)], cloud.state)
-    assert list(recent.lines) == [f"   70.0s  i-0: runs, and nobody can log in: {WHY}"]
+    assert list(recent.lines) == [f"   70.0s  i-0: runs, and cannot be used yet: {WHY}"]

@@ -31,7 +31,6 @@ from seerd.aws.policy import Needs, canary_policy, policy
 from seerd.aws.prices import Price
 from seerd.aws.userdata import POWER
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.backends.ec2.request import Ec2Settings
 from seerd.backends.ssh import connecting
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.commands import canary
@@ -311,11 +310,11 @@ def test_why_nobody_can_log_in_is_said_while_it_is_waited_for(
     """The group lets in its own network alone."""
     for name, value in (rig.env | forked()).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(Ec2Settings, "unreached_s", 1.0)
     asked, heard = SpecOptions(write(address="public", boot="6s")), []
 
     async def flight() -> CanaryResult:
         plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
+        plan = replace(plan, unreached_s=1.0)
         return await fly_over(plan, OutcomeLog(print, heard.append), tmp_path / "flight")
 
     result = asyncio.run(flight())

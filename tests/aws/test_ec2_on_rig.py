@@ -221,6 +221,7 @@ def test_an_agent_waits_for_the_instance_store_and_lives_there(aws: Rig, tmp_pat
     async def scenario() -> None:
         reached = remote(tmp_path, scratch=nvme)
         provider = Ec2Provider(own, reached)
+        reached.machine = provider.machine
         try:
             await provider.open()
             launching = asyncio.create_task(provider.launch("1.0"))

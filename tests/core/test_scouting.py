@@ -194,7 +194,7 @@ def test_how_far_an_instance_is_changes_no_decision_and_names_it_in_the_ledger(
     assert (charge["what"], charge["instance"]) == (scout.id, "i-1")
     assert notes_of(unknown.state) == []
     assert awaited(unknown, scout, 30.0, "unreached", why=TIMED_OUT) == []
-    assert notes_of(unknown.state) == [f"nobody can log in to i-1: {TIMED_OUT}"]
+    assert notes_of(unknown.state) == [f"i-1 cannot be used: {TIMED_OUT}"]
     assert awaited(unknown, scout, 35.0, "reached") == []
     assert notes_of(unknown.state) == []
     unknown.come(scout, "i-1", 36.0)
@@ -205,7 +205,7 @@ def test_how_far_an_instance_is_changes_no_decision_and_names_it_in_the_ledger(
 @pytest.mark.parametrize(
     ("last", "cause", "says"),
     [
-        ("unreached", "unreached", f"nobody can log in to i-1: {TIMED_OUT}"),
+        ("unreached", "unreached", f"i-1 cannot be used: {TIMED_OUT}"),
         ("running", "unreached", "i-1 ran, and nobody could log in"),
         ("reached", "not-tried", "no instance was ready"),
         ("launched", "not-tried", "no instance was ready"),

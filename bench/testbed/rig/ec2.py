@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
@@ -36,6 +37,8 @@ NO_CAPACITY = (
 MOST_VALUES = 200
 TOO_MANY = "The maximum number of filter values specified on a single call is {most}"
 TARGET = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
+GP3 = "3000", "125"
+"""IOPS and MiB/s of a disk for which nothing was asked."""
 NO_QUOTA = (
     "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for "
     "the instance bucket that the specified "
@@ -106,6 +109,8 @@ class Ec2:
     limits: Limits = field(default_factory=Limits)
     tokens: dict[str, Launched] = field(default_factory=dict)
     disk_key: str = DISK_KEY
+    # of each instance's disks: IOPS, and MiB/s
+    speeds: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     async def answer(self, call: Call, forward: Forward) -> web.Response:
         """One call. Raises AwsError."""
@@ -144,6 +149,8 @@ class Ec2:
             for state in (b"available", b"deleted"):
                 written = b"<state>%b</state>" % state
                 body = body.replace(written, b"<state>%b</state>" % state.capitalize())
+        if call.action == "DescribeVolumes":
+            body = _with_speeds(body, self.speeds)
         if call.action == "DescribeImages":
             # EC2 knows one platform, Windows, and of other images says none.
             body = body.replace(b"<platform>Linux/UNIX</platform>", b"")
@@ -172,6 +179,7 @@ class Ec2:
             return _xml(status, body)
         ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", body.decode())
         self.cloud.launched(ids, _user_data(call))
+        self.speeds |= dict.fromkeys(ids, _speed(call))
         if bought := self.limits.bought.get(call.params.get(TARGET, "")):
             bought.users.update(ids)
         if token:
@@ -476,6 +484,30 @@ def _for_moto(params: dict[str, str], count: int) -> dict[str, str]:
             changed.setdefault(f"{mapping.group(1)}.DeleteOnTermination", "true")
             changed.setdefault(f"{mapping.group(1)}.VolumeSize", "8")
     return changed
+
+
+def _speed(call: Call) -> tuple[str, str]:
+    """IOPS and MiB/s of the first disk that is asked for; those of gp3 otherwise."""
+    disk = "BlockDeviceMapping.1.Ebs"
+    iops, mib_s = (call.params.get(f"{disk}.{name}", "") for name in ("Iops", "Throughput"))
+    return iops or GP3[0], mib_s or GP3[1]
+
+
+def _with_speeds(body: bytes, speeds: dict[str, tuple[str, str]]) -> bytes:
+    """Volumes as fast as they were asked for, which moto does not keep."""
+    root = ET.fromstring(body)
+    name, of, _ = root.tag.rpartition("}")
+    space = name + of  # none in a refusal
+    if space:
+        ET.register_namespace("", space[1:-1])
+    for volume in root.iterfind(f"{space}volumeSet/{space}item"):
+        instance = volume.findtext(f".//{space}instanceId", "")
+        for name, value in zip(("iops", "throughput"), speeds.get(instance, GP3), strict=True):
+            element = volume.find(f"{space}{name}")
+            if element is None:
+                element = ET.SubElement(volume, f"{space}{name}")
+            element.text = value
+    return ET.tostring(root, encoding="utf-8")
 
 
 def _fingerprint(params: dict[str, str]) -> str:

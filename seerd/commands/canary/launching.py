@@ -241,6 +241,7 @@ class CanaryPlan:
     most_usd: float  # the most USD that all may cost
     work_s: float = 600.0  # seconds until everything is given back, however far it has come
     mend_s: float = MEND_S
+    unreached_s: float = 60.0  # seconds until it is said why nobody can log in
 
 
 class CanaryFleet:
@@ -289,6 +290,7 @@ class CanaryFleet:
             load_rate=None,
             **disks,
             mend_s=plan.mend_s,
+            unreached_s=plan.unreached_s,
             python=(plan.spec.train.python or PYTHON) if gpu else "",
         )
         self.provider = Ec2Provider(settings, self.door, self.cloud)

@@ -78,7 +78,8 @@ async def look(notes: AwsNotes) -> Rented:
     bought = await _bought(notes)
     kinds = await _types(notes)
     free = AskedPrice(dict.fromkeys(notes.keys.types, 0.0), "")
-    price = await _price(notes) if bought is None else free
+    named = bought is None and notes.keys.types  # none: what was bought could not be looked at
+    price = await _price(notes) if named else free
     gpus = {kind.name: kind.gpus for kind in kinds if kind.gpus}
     quote = quote_of(notes.keys, price.types(gpus), "AWS") if gpus and price is not None else None
     peak, plan = notes.case.peak(quote)
