@@ -141,10 +141,10 @@ class Ec2Backend(Backend[Ec2Keys]):
         settings = replace(kept, hard_end=until)
         options = AgentOptions(files.run, settings.gpus, True, lease_s, power_off=True, spot=True)
         remote = Remote(Bundle(agent_for(files.agent), files.source), options)
-        home, kept = files.path.parent, None
+        home, waiting = files.path.parent, None
         if settings.keep_s:
-            kept = KeptInstances(home / "kept", settings.keys, remote)
-        provider = Ec2Provider(settings, remote, rests=Rests(home / "rests"), kept=kept)
+            waiting = KeptInstances(home / "kept", settings.keys, remote)
+        provider = Ec2Provider(settings, remote, rests=Rests(home / "rests"), kept=waiting)
         own = (settings.region, provider.prolong, provider.progress)
         site = remote.site(provider, provider.machine, *own)
         site = replace(site, place=provider.place, without_store=provider.without_store)
