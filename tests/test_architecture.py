@@ -211,6 +211,7 @@ LINUX_MODULES = frozenset({"ctypes", "spwd", "ossaudiodev"})
 KERNEL_FILES = ("/proc", "/sys", "/dev/shm")
 GUARDED = {
     "agent/remote_tasks.py": {"_command: /proc/"},  # of a machine that is logged in to
+    "agent/letting_go.py": {"the module: /dev/shm"},  # of an instance of EC2
     "agent/family.py": {"the module: /sys/fs/cgroup"},  # read where the system is Linux
     # elsewhere they are not there, and nothing is known
     "seerd/training/host_memory.py": {"available: /proc", "available: /sys/fs/cgroup"},

@@ -126,7 +126,7 @@ def bought(seed: int, deadline_s: float) -> Block | None:
 
 def keeps(seed: int) -> bool:
     """Return whether the instances that a run has at its end are kept for the next one."""
-    return seed not in AT_ONCE and random.Random(f"keeps {seed}").random() < KEEPING
+    return seed not in KEPT and random.Random(f"keeps {seed}").random() < KEEPING
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:

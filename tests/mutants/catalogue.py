@@ -82,6 +82,7 @@ QUICK_NAMES = (
     # What is rented.
     "a launch has no ClientToken",
     "after a cause that may stop every instance all are asked for again",
+    "several runs may have the same machine",
     # Starts by forks.
     "a library takes the place of a module of the job",
     # Beside the trials.

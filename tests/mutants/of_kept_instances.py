@@ -95,8 +95,8 @@ KEPT = (
         "trials may move the end of their instance as far as they like",
         "an instance ends some day, whoever lives",
         "_END_IN",
-        '[ "$1" -le 2678400 ] || exit 2\n',
-        "",
+        "'[ \"$1\" -le 2678400 ] || exit 2\\n'",
+        "''",
         (f"{TOKENS}::test_the_end_is_moved_by_whole_seconds_and_not_for_ever",),
     ),
 )

@@ -113,7 +113,7 @@ STRANGERS = (
         "the run's user may become root",
         "a script cannot become root beyond the power-off",
         "cloud_config",
-        "'ALL' if boot.root else ', '.join(POWER)",
+        "'ALL' if boot.root else ', '.join(may_do)",
         "'ALL'",
         (USERDATA,),
     ),

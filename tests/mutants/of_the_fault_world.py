@@ -107,25 +107,8 @@ ENDURING = (
         "an instance that is launched is not told how long it may cost alone",
         "the budget is kept, with what is committed",
         "Flight._ask_at",
-        "Boot(\n"
-        "    settings.run,\n"
-        "    settings.hard_end,\n"
-        "    host.private,\n"
-        "    host.public,\n"
-        "    client.public,\n"
-        "    root=settings.root,\n"
-        "    orphan_timeout_s=self._orphan_timeout_s,\n"
-        "    python=settings.python,\n"
-        "    containers=settings.containers,\n"
-        ")",
-        "Boot(\n"
-        "    settings.run,\n"
-        "    settings.hard_end,\n"
-        "    host.private,\n"
-        "    host.public,\n"
-        "    client.public,\n"
-        "    root=settings.root,\n"
-        ")",
+        "orphan_timeout_s=self._orphan_timeout_s",
+        "orphan_timeout_s=None",
         (f"{WORLD}::test_instances_that_nobody_has_brought_an_agent_keep_the_budget",),
     ),
     Mutant(

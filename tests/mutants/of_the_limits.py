@@ -64,7 +64,7 @@ COUNTING = (
     Mutant(
         "a launch is thought to cost nothing before it runs",
         "the budget is kept, with what is committed",
-        "affordable_launch",
+        "_affordable_by",
         "budget_gpu_s(state) - more_gpu_s",
         "budget_gpu_s(state)",
         (LIMITS,),
