@@ -275,7 +275,8 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "on_end": "",
         "spec_folder": "",
         "export": {},
-        "job": job | {key: [] for key in ("constraints", "names", "own", "fill", "secrets")},
+        "job": job
+        | {key: [] for key in ("constraints", "names", "own", "fill", "secrets", "mounts")},
         "jobs": [],
     }
     assert len(saved.pop("sha256")) == 64
@@ -283,6 +284,7 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
     new = {"throughput": None, "load_rate": None, "python": "", "mend_s": 240.0, "address_s": 60.0}
     new |= {"prices": {}, "unreached_s": 60.0, "falls_back": False, "iops": None}
     new |= {"capacity": None, "block": False, "scratch": None}
+    new |= {"sizes": {}, "containers": False, "keep_s": 0.0}
     kept = KEPT[kind]
     hosts = [host | {"weight": 1.0} for host in kept] if isinstance(kept, list) else []
     assert saved[kind] == (kept | new if isinstance(kept, dict) else hosts)

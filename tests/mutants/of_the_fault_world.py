@@ -107,8 +107,31 @@ ENDURING = (
         "an instance that is launched is not told how long it may cost alone",
         "the budget is kept, with what is committed",
         "Flight._ask_at",
-        "orphan_timeout_s=self._orphan_timeout_s",
-        "orphan_timeout_s=None",
+        "Boot(\n"
+        "    settings.run,\n"
+        "    settings.hard_end,\n"
+        "    host.private,\n"
+        "    host.public,\n"
+        "    client.public,\n"
+        "    root=settings.root,\n"
+        "    orphan_timeout_s=self._orphan_timeout_s,\n"
+        "    python=settings.python,\n"
+        "    containers=settings.containers,\n"
+        '    scratch=settings.scratch or "",\n'
+        "    keep_s=settings.keep_s,\n"
+        ")",
+        "Boot(\n"
+        "    settings.run,\n"
+        "    settings.hard_end,\n"
+        "    host.private,\n"
+        "    host.public,\n"
+        "    client.public,\n"
+        "    root=settings.root,\n"
+        "    python=settings.python,\n"
+        "    containers=settings.containers,\n"
+        '    scratch=settings.scratch or "",\n'
+        "    keep_s=settings.keep_s,\n"
+        ")",
         (f"{WORLD}::test_instances_that_nobody_has_brought_an_agent_keep_the_budget",),
     ),
     Mutant(
