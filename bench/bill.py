@@ -1,10 +1,10 @@
 """The ledger of runs beside the rig's bill: two instance types, spot with on-demand ones behind it,
 and a spot instance that is taken away. Prints JSON. Takes root, as the rig does.
 
-`python bench/bill.py [--minutes 1.5 3.5]` makes a run of so many minutes each. `more` is how much the
-ledger is above the bill, in money and in GPU time (`must`: from 0 to 0.01). `early_s` is how much
-sooner the ledger has an instance begin than the rig, `late_s` how much later it has it end: that
-does not depend on how long it runs, so its share of the bill of a longer run is smaller.
+`python bench/bill.py [--minutes 1.5 3.5]` makes a run of so many minutes each. `more` is how much
+the ledger is above the bill, in money and in GPU time (`must`: from 0 to 0.01). `early_s` is how
+much sooner the ledger has an instance begin than the rig, `late_s` how much later it has it end:
+that does not depend on how long it runs, so its share of the bill of a longer run is smaller.
 """
 
 from __future__ import annotations
