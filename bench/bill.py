@@ -3,8 +3,8 @@ and a spot instance that is taken away. Prints JSON. Takes root, as the rig does
 
 `python bench/bill.py [--minutes 1.5 3.5]` makes a run of so many minutes each. `more` is how much
 the ledger is above the bill, in money and in GPU time (`must`: from 0 to 0.01). `early_s` is how
-much sooner the ledger has an instance begin than the rig, `late_s` how much later it has it end: that
-does not depend on how long it runs, so its share of the bill of a longer run is smaller.
+much sooner the ledger has an instance begin than the rig, `late_s` how much later it has it end:
+that does not depend on how long it runs, so its share of the bill of a longer run is smaller.
 """
 
 from __future__ import annotations
