@@ -67,15 +67,28 @@ def _podman(top: Path) -> Podman:
 
 
 @contextlib.contextmanager
-def podman_in(top: Path) -> Iterator[Podman]:
+def podman_here() -> Iterator[Podman]:
     """A Podman that has the image."""
-    podman = _podman(top)
-    podman("import", "--change", "ENV MADE_BY=image", "-", IMAGE, data=_archive())
-    try:
-        yield podman
-    finally:
-        podman("rm", "--all", "--force", "--time", "0")
-        podman("rmi", "--all", "--force")
+    with _folder() as top:
+        podman = _podman(top)
+        podman("import", "--change", "ENV MADE_BY=image", "-", IMAGE, data=_archive())
+        try:
+            yield podman
+        finally:
+            podman.call("rm", "--all", "--force", "--time", "0")
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for Podman's storage, which it mounts."""
+    with tempfile.TemporaryDirectory(prefix="podman-", ignore_cleanup_errors=True) as name:
+        try:
+            yield Path(name)
+        finally:
+            lines = Path("/proc/self/mounts").read_text().splitlines()
+            mounts = [line.split()[1] for line in lines if line.split()[1].startswith(name)]
+            for mount in sorted(mounts, reverse=True):
+                subprocess.run(["umount", "--lazy", mount], check=False)
 
 
 def _archive() -> bytes:
@@ -119,8 +132,7 @@ def why_no_podman() -> str:
         return "podman not found"
     if os.geteuid() != 0:
         return "only root may have what its image is made of"
-    with tempfile.TemporaryDirectory(prefix="podman-") as name:
-        top = Path(name)
+    with _folder() as top:
         podman, root = _podman(top), top / "root"
         words = ["run", "--rm", "--network=host", "--pid=host", "--log-driver=none"]
         for folder in ("/usr", "/bin", "/lib", "/lib64"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.commands import Command
-from tests.podman import IMAGE, Podman, podman_in
+from tests.podman import IMAGE, Podman, podman_here
 
 SPEC = f"""
 name = "inside"
@@ -48,7 +47,7 @@ while trial.running() and trial.epoch < 3:
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    with tempfile.TemporaryDirectory(prefix="podman-") as top, podman_in(Path(top)) as podman:
+    with podman_here() as podman:
         yield podman
 
 

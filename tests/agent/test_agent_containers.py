@@ -1,5 +1,5 @@
-"""Trials in containers: what they see, how they end, and what is left of them. Once by Podman, and
-once by a stand-in for Apptainer, which contains nothing, for machines without an engine.
+"""Trials in containers: what they see, how they end, and what is left of them. By a stand-in for
+Apptainer, which contains nothing, for machines without an engine; `test_agent_podman` has Podman.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,7 +18,6 @@ import pytest
 
 from bench.testbed.agents import PATIENCE_S, RUN, Client, Rig
 from seerd.agent.protocol import Noticed, Prepare, Prepared, Refused, Start, Started
-from tests.podman import IMAGE, Podman, podman_in
 
 STAND_IN = f"""#!{sys.executable} -I
 import os, signal, sys
@@ -268,41 +265,3 @@ class TestStandIn(Cases):
         rig.env["PATH"] = str(programs)
         rig.fork = None
         return rig
-
-
-@pytest.fixture(scope="module")
-def podman() -> Iterator[Podman]:
-    """Podman, which has the image."""
-    with tempfile.TemporaryDirectory(prefix="podman-") as top, podman_in(Path(top)) as podman:
-        yield podman
-
-
-class TestPodman(Cases):
-    """With Podman: nothing of this machine but Python and a shell is in the image."""
-
-    image = IMAGE
-
-    @pytest.fixture
-    def inside(self, rig: Rig, podman: Podman) -> Iterator[Rig]:
-        """A place for an agent that finds this Podman."""
-        del rig.env["PYTHONPATH"]
-        rig.env |= podman.env
-        rig.fork = None
-        yield rig
-        if rig.processes and rig.processes[-1].poll() is None:
-            rig.processes[-1].send_signal(signal.SIGTERM)
-            assert rig.processes[-1].wait() == 0
-        assert podman("ps", "--all", "--quiet") == ""
-
-    def look_closer(self, seen: dict[str, Any]) -> None:
-        """Look at the image's own files and variables."""
-        assert "home" not in seen["root"]
-        assert seen["environ"]["MADE_BY"] == "image"
-
-    def test_an_image_that_is_nowhere_is_refused_in_podmans_own_words(self, inside: Rig) -> None:
-        inside.launch()
-        client = inside.connect()
-        client.say(Prepare("p", the_same_job(inside, "", "localhost:1/none:1")))
-        why = client.until(Refused).why
-        assert "podman cannot fetch the image localhost:1/none:1" in why
-        assert "refused" in why
