@@ -422,7 +422,7 @@ class LocalAttempt:
         return postmortem.of_hung(logs, stall.hung.rank, stall.local, stall.since, stall.quiet_s)
 
     def _cause_of_exit(self, code: Optional[int]) -> str:
-        if self._hung is not None or self._fault or self._is_crashing and self._tells_of_it(code):
+        if self._hung is not None or self._fault or (self._is_crashing and self._tells_of_it(code)):
             return "crashed"
         one_of_several = self.start.node is not None and self.cause is None
         if one_of_several and code == 0 and (self._places.attempt / "stop").exists():
@@ -430,7 +430,7 @@ class LocalAttempt:
         return self.cause or ("finished" if code == 0 else "crashed")
 
     def _tells_of_it(self, code: Optional[int]) -> bool:
-        """Return whether the launcher says that a rank failed, or, ended too soon, its rank does."""
+        """Return whether the launcher says that a rank failed or, ended too soon, its rank does."""
         logs = self._places.logs
         told = code is not None and code > 0
         return told or any(postmortem.error_in(logs, rank) for rank in postmortem.ranks(logs))

@@ -10,16 +10,27 @@ from typing import Any
 import pytest
 
 from seerd.aws.errors import AwsError
+from seerd.aws.images import Image
+from seerd.aws.network import Subnet
 from seerd.aws.reservations import reservation
+from seerd.aws.types import Ec2Type
+from seerd.backends.base import Machine
+from seerd.backends.ec2 import doctor
 from seerd.backends.ec2.asking import must_outlast
+from seerd.backends.ec2.doctor.renting import AwsNotes, Rented
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.provider import Ec2Provider
+from seerd.backends.examining import Case, Finding, Peak
 from seerd.errors import LaunchError, UsageError
+from seerd.spec.spec import load_spec
 from tests.aws.kit import Door
 from tests.aws.scripted import Script, cloud_of, played
 from tests.aws.test_ec2_fleet import row, told
 from tests.aws.test_ec2_launches import TOKEN, play
+from tests.faults.ec2 import refusal
 from tests.faults.timeline import EPOCH
 
+ROOT = Path(__file__).parents[2]
 CR = "cr-0123456789abcdef0"
 KIND = "p3.2xlarge"
 
@@ -97,6 +108,32 @@ def test_a_block_that_begins_later_is_not_asked_for_until_then(tmp_path: Path) -
         "describe_capacity_reservations": bought,
     }
     play(tmp_path, scenario, {"capacity": CR, "instance_types": ()}, **answers)
+
+
+@pytest.mark.parametrize("block", [False, True])
+@pytest.mark.parametrize("zones", ["ab", "a"])
+def test_doctor_tries_a_launch_as_a_run_makes_it(zones: str, *, block: bool) -> None:
+    kind = "capacity-block" if block else "default"
+    bought, _ = played(reservation(_cloud(ReservationType=kind), CR))
+    cloud, script = cloud_of(run_instances=refusal("DryRunOperation", 412))
+    spec = load_spec(ROOT / "examples" / "aws" / "spec.toml", [])
+    case = Case(spec, Path(), Machine(0, 1), lambda quote: (None, Finding("plan", "ok", "none")))
+    keys = Ec2Keys(image="ami-1", capacity=CR, instance_type=(KIND,))
+    notes = AwsNotes(aws=cloud, case=case, keys=keys)  # type: ignore[arg-type]
+    image = Image("ami-1", "an image", "x86_64", "/dev/sda1", (("/dev/sda1", 100),))
+    rented = Rented((Ec2Type(KIND, 1, "V100", 8),), image, Peak(1, 1), bought)
+    subnets = [Subnet(f"s-{zone}", f"us-east-1{zone}", "vpc-1", 9) for zone in zones]
+    played(doctor._launch(notes, "somebody", rented, subnets, ()))
+    (line,) = notes.lines
+    if zones == "a":
+        assert (line.level, script.calls) == ("problem", [])
+        assert line.found == f"{CR} is in us-east-1b, and no subnet of the run is"
+        return
+    assert line.level == "ok"
+    ((_, request),) = script.calls
+    assert request["NetworkInterfaces"][0]["SubnetId"] == "s-b"
+    market = request.get("InstanceMarketOptions")
+    assert market == ({"MarketType": "capacity-block"} if block else None)
 
 
 def _cloud(**changes: Any) -> Any:

@@ -46,7 +46,7 @@ from seerd.shell.inbox import (
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.run_environment import RunEnvironment
 from tests.faults.damage import files_of, flip_a_bit, put_back, without_tail
-from tests.faults.ec2 import Client, Ec2, VirtualCloud
+from tests.faults.ec2 import RESERVATION, Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
 from tests.faults.policy import Said, VirtualAsker
@@ -475,6 +475,7 @@ class Coordinator:
             gpus=cluster.gpus_per_instance // cluster.parts,
             market="spot",
             falls_back=falls_back(scenario.seed),
+            capacity=None if self._ec2.block is None else RESERVATION,
             image="ami-1",
             hard_end=EPOCH + self.limits.deadline_s + MARGIN_S,
             boot_s=scenario.boot_s,

@@ -19,9 +19,12 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.timing import Timing
 from seerd.aws.cloud import Cloud
+from seerd.aws.reservations import ENDS_BEFORE_S
+from tests.faults.strains import Block
 from tests.faults.timeline import EPOCH, Loop, Timeline
 from tests.faults.weather import Chance
 
+RESERVATION = "cr-1"
 ZONES = ("us-east-1a", "us-east-1b")
 EC2 = Timing()
 PENDING_S, ADDRESS_S = (EC2.pending_s, 25.0), (1.0, 2.0)
@@ -105,6 +108,7 @@ class Ec2:
         self.booting: Callable[[Instance], None] = lambda instance: None
         self.ending: Callable[[Instance], None] = lambda instance: None
         self.said: Callable[[str], None] = lambda line: None
+        self.block: Block | None = None  # what was bought; None: nothing was
         self._timeline = timeline
         self._chance = chance
 
@@ -148,13 +152,20 @@ class Ec2:
         for known in self.instances.values():
             if known.token == token:
                 return self._again(known)
-        dry = "InstanceMarketOptions" in request
-        dry = dry and self._chance.during("no capacity", self._timeline.now)
+        dry = _is_spot(request) and self._chance.during("no capacity", self._timeline.now)
         if dry or self._chance.hits("capacity refused"):
             raise refusal("InsufficientInstanceCapacity", 500)
+        if self.block is not None and not self._has_left(self.block):
+            raise refusal("ReservationCapacityExceeded", 400)
         if self._chance.hits("quota refused"):
             raise refusal("VcpuLimitExceeded", 400)
         return {"Instances": [self._row(self._made(token, request), self._timeline.now)]}
+
+    def _has_left(self, block: Block) -> bool:
+        """What shuts down is not free yet."""
+        used = [instance for instance in self.instances.values() if instance.terminated is None]
+        begun = block.begins_s <= self._timeline.now < block.ends_s
+        return begun and len(used) < block.instances
 
     def _again(self, known: Instance) -> dict[str, Any]:
         if known.ended is not None:
@@ -185,7 +196,7 @@ class Ec2:
                 "address", *((2.0, 20.0) if self._chance.hits("address late") else ADDRESS_S)
             ),
         )
-        instance.spot = "InstanceMarketOptions" in request
+        instance.spot = _is_spot(request)
         instance.go(now, "pending")
         self.instances[instance.id] = instance
         self.said(f"{instance.id} is launched for {instance.command}")
@@ -282,6 +293,21 @@ class Ec2:
         types = request["Filters"][0]["Values"]
         rows = [{"InstanceType": kind, "Location": zone} for kind in types for zone in ZONES]
         return {"InstanceTypeOfferings": rows}
+
+    def _describe_capacity_reservations(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        block = self.block
+        assert block is not None
+        row = {
+            "CapacityReservationId": request["CapacityReservationIds"][0],
+            "ReservationType": "capacity-block",
+            "InstanceType": "p3.8xlarge",
+            "AvailabilityZone": ZONES[0],
+            "TotalInstanceCount": block.instances,
+            "State": "active" if block.begins_s <= self._timeline.now else "scheduled",
+            "StartDate": moment(block.begins_s),
+            "EndDate": moment(block.ends_s + ENDS_BEFORE_S),
+        }
+        return {"CapacityReservations": [row]}
 
     def _describe_spot_price_history(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """None: instances cost what the plan says."""
@@ -414,6 +440,10 @@ def refusal(code: str, status: int) -> ClientError:
         },  # type: ignore[typeddict-item]
         "call",
     )
+
+
+def _is_spot(request: Mapping[str, Any]) -> bool:
+    return request.get("InstanceMarketOptions", {}).get("MarketType") == "spot"
 
 
 def fits(instance: Instance, filters: Any) -> bool:

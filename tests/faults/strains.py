@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from seerd.backends.backend import MARGIN_S
 from seerd.planner.model import Limits
 from tests.faults.weather import Span, Weather
 
@@ -59,6 +60,8 @@ BEHIND = 0.7
 """So many runs have scripts that train on while a checkpoint is written."""
 FALLING_BACK = 0.2
 """So many runs ask for on-demand instances where spot has none."""
+BOUGHT = 0.1
+"""So many runs take their instances from a Capacity Block, but for those that fall back."""
 SHORT_JOBS = 0.5
 """So many of the jobs that are added have short limits."""
 
@@ -84,6 +87,8 @@ AT_ONCE = (
     )
 )
 """Seeds that tests keep, of runs whose scripts wait until a checkpoint is written."""
+KEPT = AT_ONCE | WHOLE
+"""Seeds that tests keep, of runs that rent what they use."""
 
 
 def saves_behind(seed: int) -> bool:
@@ -94,6 +99,27 @@ def saves_behind(seed: int) -> bool:
 def falls_back(seed: int) -> bool:
     """Return whether on-demand instances are asked for where spot has none."""
     return seed not in BEFORE and random.Random(f"falls back {seed}").random() < FALLING_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A Capacity Block: how many instances it has, when it begins (seconds since the run began),
+    and when EC2 ends its instances.
+    """
+
+    instances: int
+    begins_s: float
+    ends_s: float
+
+
+def bought(seed: int, deadline_s: float) -> Block | None:
+    """Return the block that instances are taken from; None: there is none."""
+    dice = random.Random(f"bought {seed}")
+    if seed in KEPT or falls_back(seed) or dice.random() >= BOUGHT:
+        return None
+    begins_s = dice.choice([0.0, dice.uniform(0.0, deadline_s / 2)])
+    ends_s = deadline_s + dice.choice([MARGIN_S, 3600.0])
+    return Block(dice.choice([1, 2, 4, 16]), begins_s, ends_s)
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:

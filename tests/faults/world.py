@@ -36,6 +36,7 @@ from tests.faults.strains import (
     PIDS_FULL,
     STARVED,
     STEPS_S,
+    bought,
 )
 from tests.faults.timeline import EPOCH, DeadlockError, Timeline, surroundings
 from tests.faults.training import Shared
@@ -94,6 +95,7 @@ class Play:
         self.shared.signs = {name: sign_of(goal) for name, goal in scenario.facts.goals.items()}
         self.shared.most_gpus = scenario.facts.problem.limits.max_gpus
         self.ec2 = cloud.Ec2(self.timeline, self.chance)
+        self.ec2.block = bought(scenario.seed, scenario.facts.problem.limits.deadline_s)
         self.ec2.booting, self.ec2.ending, self.ec2.said = self._boots, self._ends, self.say
         self.hosts: dict[str, Host] = {}
         self.lines: list[tuple[float, str]] = []
@@ -258,6 +260,8 @@ class Play:
         for since, until in self.chance.spans("clock set wrong"):
             self.timeline.at(since, self._set_clock)
             self.timeline.at(until, lambda: setattr(self, "_set_wrong_s", 0.0))
+        if self.ec2.block is not None:
+            self.timeline.at(self.ec2.block.ends_s, self._end_block)
         for since, _ in self.chance.spans(CLOCK):
             self.timeline.at(since, self._step_clock)
         for since, until in self.chance.spans(STARVED):
@@ -321,6 +325,10 @@ class Play:
         if host.instance.spot:
             why = "Spot instance was terminated"
             self.ec2.end(host.instance, "Server.SpotInstanceTermination", why)
+
+    def _end_block(self) -> None:
+        for instance in self.ec2.live():
+            self.ec2.end(instance, "Server.CapacityBlockEnded", "The block has ended")
 
     def _vanish(self, host: Host) -> None:
         """The machine is dead, and EC2 says that all is well."""

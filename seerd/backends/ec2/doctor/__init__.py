@@ -170,7 +170,13 @@ async def _launch(
 ) -> None:
     """Ask for one instance as a dry run, place by place until a place has the type."""
     places = [Candidate(k.name, s.subnet, s.zone) for k in rented.types for s in subnets]
-    image = rented.image
+    image, bought = rented.image, rented.bought
+    if bought is not None and subnets:
+        places = [place for place in places if place.zone == bought.zone]
+        if not places:
+            found = f"{bought.id} is in {bought.zone}, and no subnet of the run is"
+            notes.problem("launch", found, "add one of that zone to cluster.subnets")
+            return
     if image is None or not places:
         missing = "a subnet" if rented.types else "a type"
         missing = missing if image else "the image"
@@ -189,6 +195,7 @@ async def _launch(
             tuple(group.group for group in groups) if notes.keys.security_groups else ()
         ),
         max_usd_per_h=notes.keys.price,
+        block=bought is not None and bought.block,
     )
     error: AwsError | None = None
     for place in places:

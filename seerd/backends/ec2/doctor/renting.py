@@ -71,6 +71,7 @@ class Rented:
     types: tuple[Ec2Type, ...]  # the types that exist
     image: Image | None  # the image; None: it is not known
     peak: Peak  # of the plan; one instance and one GPU if there is no plan
+    bought: Reservation | None = None  # what instances are taken from; None: nothing was bought
 
 
 async def look(notes: AwsNotes) -> Rented:
@@ -90,7 +91,7 @@ async def look(notes: AwsNotes) -> Rented:
         found = f"the plan has {peak.instances} instances at a time, {bought.id} has {bought.total}"
         notes.warn("capacity", found, f"--max-gpus {bought.total * max(gpus.values(), default=0)}")
     await _disk_key(notes)
-    return Rented(kinds, await _image(notes, kinds), peak)
+    return Rented(kinds, await _image(notes, kinds), peak, bought)
 
 
 async def _bought(notes: AwsNotes) -> Reservation | None:
