@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from bench.testbed.rig import Rig
 from bench.testbed.rig.prices import PRICES
 from tests.test_ec2_runs import Coordinator, assert_accounted, assert_model, write
 
-POLICY = 'name = "random"\ntrials = 7\np_max = 1'
+POLICY = 'name = "random"\ntrials = 8\np_max = 1'
 
 
 @pytest.fixture
@@ -29,12 +30,12 @@ def test_where_the_preferred_type_is_short_both_train_in_one_run_also_after_a_re
     rig = coordinator.rig
     for number, zone in enumerate(rig.subnets):
         rig.set_capacity(FOUR_GPUS, zone, 0 if number else 1)
-    write(coordinator, Job("110s", "30gpu-min", policy=POLICY, limits="max_gpus = 7"))
+    write(coordinator, Job("110s", "30gpu-min", policy=POLICY, limits="max_gpus = 8"))
     text = coordinator.spec.read_text()
     types = f'instance_type = ["{FOUR_GPUS}", "{ONE_GPU}"]'
     coordinator.spec.write_text(text.replace(f'instance_type = "{FOUR_GPUS}"', types))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
-    coordinator.says(": ready with ", times=4)
+    coordinator.says(": ready with ", times=5)
     coordinator.trained(reports=14)
     run.kill()
     run.wait()
@@ -43,10 +44,13 @@ def test_where_the_preferred_type_is_short_both_train_in_one_run_also_after_a_re
     coordinator.interrupt(resumed)
     coordinator.ends(resumed, 130)
     account = rig.account()
-    assert sorted(one.type for one in account.values()) == [FOUR_GPUS, *[ONE_GPU] * 3]
-    trained_on = {*re.findall(r"started on (i-\w+) GPU", coordinator.lines())}
-    assert trained_on == {*account}
-    assert_model(coordinator)
+    assert sorted(one.type for one in account.values()) == [FOUR_GPUS, *[ONE_GPU] * 4]
+    told = assert_model(coordinator)
+    lives = [
+        json.dumps(coordinator.json("replay", "last", "--trial", trial["trial"]))
+        for trial in told["all_trials"]
+    ]
+    assert {*re.findall(r'"instance": "(i-\w+)"', "\n".join(lives))} == {*account}
     assert_accounted(coordinator)
     usd = gpu_min = 0.0
     for one in account.values():

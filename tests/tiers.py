@@ -74,6 +74,7 @@ FASTEST = (
     "tests/test_architecture.py",
     "tests/test_cloud_times.py",
     "tests/test_docs.py",
+    "tests/test_cheapest.py",
     "tests/test_elastic.py",
     "tests/test_figures.py",
     "tests/test_giving_back.py",

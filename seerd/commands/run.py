@@ -161,9 +161,10 @@ def _create(
         from seerd.planning.cheapest import cheapest_first
         from seerd.planning.plans import facts_of
 
-        chosen = cheapest_first(experiment, home, quote, asked.minimize)
-        limits = {"ideal": asked.ideal, "minimize": asked.minimize}
-        return facts_of(experiment, home, chosen, **limits), chosen
+        minimize = asked.minimize
+        chosen = cheapest_first(experiment, home, quote, minimize)
+        facts = facts_of(experiment, home, chosen, ideal=asked.ideal, minimize=minimize)
+        return facts, chosen
 
     def prepared() -> None:
         from seerd.runs import runs  # noqa: F401 - half of what comes before a run's first second

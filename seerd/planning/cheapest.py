@@ -40,7 +40,7 @@ def cheapest_first(
         raise refusals[0]
     order = sorted(costs, key=lambda number: costs[number])
     costing = [f"{quote.types[n].name} about {format_money(costs[n])}" for n in order]
-    note = f"the type that makes the run cheapest is asked for first: {', '.join(costing)}"
+    note = f"the type with which the run is cheapest is asked for first: {', '.join(costing)}"
     chosen = quote
     for most in range(len(order), 0, -1):
         # Plans count each GPU as the dearest, so a dear type behind a cheap one may be too dear.

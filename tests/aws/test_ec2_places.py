@@ -131,3 +131,11 @@ def test_a_pool_that_took_an_instance_back_rests_for_all_runs_of_a_home(tmp_path
     file = tmp_path / "rests" / f"{A.type}-{A.zone}"
     os.utime(file, (0, wall() - REST_S - 1))
     assert places.next(T + 2, T + 2) == A
+
+
+def test_a_launch_asks_only_for_types_with_few_enough_gpus(places: LaunchPlaces) -> None:
+    assert places.next(T, T, lambda kind: kind == DEAR.type) == DEAR
+    for place in (A, DEAR):
+        places.refused(place, DRY, T + 1)
+    assert places.next(T, T + 1, lambda kind: kind == DEAR.type) is None
+    assert [place for place, _ in places.refusals(lambda kind: kind == DEAR.type)] == [DEAR]
