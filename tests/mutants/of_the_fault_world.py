@@ -116,6 +116,7 @@ ENDURING = (
         "    root=settings.root,\n"
         "    orphan_timeout_s=self._orphan_timeout_s,\n"
         "    python=settings.python,\n"
+        '    scratch=settings.scratch or "",\n'
         ")",
         "Boot(\n"
         "    settings.run,\n"
