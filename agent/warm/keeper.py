@@ -19,17 +19,21 @@ if not getattr(sys.flags, "safe_path", False):
 from seerd.agent import host
 from seerd.agent.warm import identity
 
+OF_ENGINES = ("HOSTNAME", "TERM", "container")
+"""Variables of engines' own: what its forks are not given would seem to be removed by scripts."""
+
 
 def main(address: str, mark: str) -> None:
     """Start the warm process, connected with the agent; write how others end."""
     host.adopt_orphans()
+    own = {name: value for name, value in os.environ.items() if name not in OF_ENGINES}
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
     with socket.socket(socket.AF_UNIX) as control:
         control.connect(address)
         argv = [sys.executable, "-u", program, str(control.fileno()), str(os.getpid())]
         server = subprocess.Popen(
             [*argv, " " * identity.ARGUMENTS],
-            env={**os.environ, host.MARKER: identity.padded(mark)},
+            env={**own, host.MARKER: identity.padded(mark)},
             pass_fds=[control.fileno()],
         )
     with contextlib.suppress(ChildProcessError):

@@ -26,8 +26,8 @@ if sys.argv[1] != "exec":
 words = sys.argv[2:]
 while words[0] != "--pwd" and not words[0].endswith(".sif"):
     words.pop(0)
+folder = words[1] if words[0] == "--pwd" else "."
 if words[0] == "--pwd":
-    os.chdir(words[1])
     while not words[0].endswith(".sif"):
         words.pop(0)
 words.pop(0)
@@ -35,6 +35,7 @@ inside = {{name[13:]: value for name, value in os.environ.items() if name[:13] =
 pid = os.fork()
 if pid == 0:
     os.setsid()
+    os.chdir(folder)
     search = inside.get("PATH", os.environ["PATH"])
     os.environ["PATH"] = search
     try:
@@ -49,7 +50,7 @@ SEES = """
 import json, os, sys
 with open(os.path.join(os.environ["SEERD_DIR"], "seen"), "w") as file:
     json.dump({"argv": sys.argv, "environ": dict(os.environ), "root": sorted(os.listdir("/")),
-               "pid": os.getpid(), "uid": os.getuid(), "cwd": os.getcwd()}, file)
+               "shown": open("/proc/self/environ").read(), "pid": os.getpid(), "uid": os.getuid(), "cwd": os.getcwd()}, file)
 print("printed", os.environ.get("TOKEN"), flush=True)
 sys.exit(3)
 """
@@ -153,6 +154,7 @@ class Cases:
         assert "more`" not in log_of(inside)
         assert client.until(Started).pid == seen["pid"]
         assert [fact for fact in client.facts if isinstance(fact, Noticed)] == []
+        assert preload == [] or "HOSTNAME=" not in seen["shown"]
         self.look_closer(seen)
 
     def look_closer(self, seen: dict[str, Any]) -> None:

@@ -60,9 +60,9 @@ OBEYING = (
     Mutant(
         "orphans in a container are nobody's",
         "an attempt ends with all that it has started",
-        "Family._orphans",
-        "[*host.adopted(), *host.children(self.supervisor)]",
-        "host.adopted()",
+        "LocalAttempt.begin",
+        "self.family.supervisor = self._process.supervisor",
+        "pass",
         (INSIDE,),
     ),
     Mutant(
