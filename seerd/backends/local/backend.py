@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.agent.arguments import fixed_environment, interpreter_words
-from seerd.agent.container import ENGINE_S, ENGINES
 from seerd.agent.needs import needs_torch
 from seerd.backends.backend import GRACE_S, Backend, GpuUse, RunFiles, Site
 from seerd.backends.base import Machine, Quote
@@ -106,7 +105,9 @@ class LocalBackend(Backend[LocalKeys]):
             level = "ok" if train.launcher == "command" else "warning"
             notes.note("GPUs", level, f"no CUDA device: trials run on {slots}")
         if train.container:
-            works = [engine for engine, words in ENGINES.items() if _works(engine, *words)]
+            from seerd.agent.container import ENGINE_S, ENGINES
+
+            works = [name for name, words in ENGINES.items() if _works([name, *words], ENGINE_S)]
             notes.note("container", *of_engines(works))
         elif train.launcher != "command":
             _python(notes, case.spec, train.python or sys.executable, devices)
@@ -158,9 +159,9 @@ class LocalBackend(Backend[LocalKeys]):
         return wanted or devices or machine.cores
 
 
-def _works(*command: str) -> bool:
+def _works(command: list[str], within_s: float) -> bool:
     try:
-        asked = subprocess.run(command, capture_output=True, check=False, timeout=ENGINE_S)
+        asked = subprocess.run(command, capture_output=True, check=False, timeout=within_s)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0
