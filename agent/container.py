@@ -240,10 +240,12 @@ class Containers:
 
     async def clear(self) -> None:
         """Remove all containers of the run."""
+        if not self._made:
+            return
+        self._home.mkdir(exist_ok=True)  # engines are called there
         for container in {each.program: each for each in self._made.values()}.values():
             await container.remove(OF_RUN, self._run)
-        if self._made:
-            await in_thread_or_here(shutil.rmtree, self._home, True)  # noqa: FBT003 (its errors)
+        await in_thread_or_here(shutil.rmtree, self._home, True)  # noqa: FBT003 (its errors)
 
     async def _of(self, job: Job) -> Container:
         if sys.platform != "linux":

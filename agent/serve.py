@@ -132,6 +132,7 @@ class Agent:
         self._orders.close()
         await self._orders.clear()
         await in_thread_or_here(self._orders.kill_all)
+        await self._orders.clear()  # what an engine was just making when it was killed
         self._orders.leave()
         if self._talk is not None:
             await self._talk.farewell()
