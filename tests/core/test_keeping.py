@@ -15,6 +15,7 @@ from seerd.core.events import (
     InstanceKept,
     InstanceLost,
     InstanceNoticed,
+    InstancePriced,
     InstanceReady,
     InstanceTerminated,
     RunResumed,
@@ -107,6 +108,7 @@ def test_only_so_many_are_kept_as_the_limits_have_room_for(facts: MakeFacts) -> 
 def test_what_may_become_dearer_is_kept_at_its_highest_price(facts: MakeFacts) -> None:
     spot = {"most_usd_per_gpu_h": 3.0, "price_lag_s": 1.0}
     cloud = with_two(facts, spot, **PLENTY)
+    cloud.tell(InstancePriced(at=20.0, instance="a", usd_per_h=PRICE * GPUS, since=20.0))
     given = ends(cloud)
     at = cloud.state.now
     usd = cloud.state.ledger.spent_usd(at)
