@@ -443,8 +443,9 @@ class LocalAttempt:
     def _tells_of_it(self, code: Optional[int]) -> bool:
         """Return whether the launcher, or a rank if it ended too soon, says that one failed."""
         logs = self._places.logs
-        told = code is not None and code > 0
-        return told or any(postmortem.error_in(logs, rank) for rank in postmortem.ranks(logs))
+        if code is not None and code > 0:
+            return True
+        return any(postmortem.error_in(logs, rank) for rank in postmortem.ranks(logs))
 
 
 def quiet_s_of(left_s: float) -> float:

@@ -50,7 +50,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_KEPT = ("PWD", "OLDPWD", "SHLVL", "_")  # variables that say how a command was started
 SECRETS = "secrets.pipe"  # in an attempt's folder
 TAKE_SECRETS = 'n="\n"; IFS= read -r s <"$0" && eval "$s" && unset n s && exec "$@"'
-"""Reads secrets from a pipe: an engine keeps what it is told in its files while a container lives.
+"""Reads secrets from a pipe: an engine keeps variables in its files while a container lives.
 """
 PIPE_BYTES = 60_000
 ENGINE_S, PULL_S = 60.0, 3600.0

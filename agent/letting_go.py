@@ -17,6 +17,7 @@ from seerd.agent import host
 END_IN = "/run/seerd-end-in"
 """The script by which root moves the machine's own power-off (seerd/aws/userdata.py)."""
 ANSWER_S = 15.0
+ON_SCRATCH = "seerd"  # this user's home there
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where any user may write
 SKELETON = Path("/etc/skel")
 LOGINS = ("sshd", "systemd", "(sd-pam)")
@@ -47,9 +48,9 @@ def end_in(seconds: float) -> float:
     return time.monotonic() + whole
 
 
-def clean() -> None:
-    """Kill everything of this user but the login, and remove its files. Raises `OSError` and
-    `LettingGoError`.
+def clean(scratch: str = "") -> None:
+    """Kill everything of this user but the login, and remove its files, also those on the disk that
+    is mounted at `scratch` (empty: none is). Raises `OSError` and `LettingGoError`.
     """
     user = os.getuid()
     if user == 0:
@@ -62,7 +63,7 @@ def clean() -> None:
     for path in (*home.iterdir(), *(home / ".ssh").glob("*")):
         if path != home / ".ssh" and path.name != "authorized_keys":
             _remove(path)
-    for top in SHARED:
+    for top in (*SHARED, *filter(None, [scratch and os.path.join(scratch, ON_SCRATCH)])):
         for entry in os.scandir(top):
             with contextlib.suppress(FileNotFoundError):  # somebody else may tidy up too
                 if entry.stat(follow_symlinks=False).st_uid == user:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Callable, Iterator
 from seerd.agent import host, plainfile
 from seerd.agent.gpu_leases import LeaseFolderError, report
 from seerd.agent.launch import LIBRARY, unpack_library
-from seerd.agent.letting_go import LettingGoError, clean, end_in
+from seerd.agent.letting_go import ON_SCRATCH, LettingGoError, clean, end_in
 from seerd.agent.protocol import VERSION, Hello, Shutdown
 from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked
 from seerd.agent.wire import encode
@@ -98,7 +98,7 @@ def _home_on(scratch: str, folder: Path) -> Path:
     """
     if not os.path.ismount(os.path.realpath(scratch)):
         raise LaterError(f"no disk is mounted at {scratch} (cluster.scratch)")
-    home = Path(scratch, "seerd")
+    home = Path(scratch, ON_SCRATCH)
     try:
         (home / ".seerd" / folder.name).mkdir(mode=0o700, parents=True, exist_ok=True)
     except PermissionError as error:
@@ -224,11 +224,11 @@ def _end(run: str, folder: Path, patience_s: float) -> dict[str, Any]:
 
 def _let_go(task: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Leave the machine for another run; return in how many seconds it powers itself off. Its end
-    is set first: whoever has asked for it may be gone. Raises `EndError` and `LettingGoError`.
+    is set first: the daemon may be gone by then. Raises `EndError` and `LettingGoError`.
     """
     ends_at = end_in(min(task["left_s"], task["until"] - time.time()))
     _end(task["run"], folder, END_S)
-    clean()
+    clean(task.get("scratch", ""))
     return {"left_s": ends_at - time.monotonic()}
 
 

@@ -18,6 +18,7 @@ from bench.testbed.rig.prices import PRICES
 from tests.test_ec2_runs import WITHIN_S, Coordinator, write
 
 KEEP_S = 120.0
+NVME = "/opt/nvme"
 SECRET, WORDS = "kept-secret-4711", "words of the data"
 READY = re.compile(r"([\d.]+)s  (i-\w+): ready with")
 SHORT = Job(
@@ -57,6 +58,21 @@ def kept(coordinator: Coordinator) -> RigInstance:
     assert "is kept for 1m" in coordinator.lines() or "is kept for 2m" in coordinator.lines()
     (instance,) = coordinator.live()
     return instance
+
+
+def test_nothing_stays_on_the_instance_store_either(coordinator: Coordinator) -> None:
+    prepare(coordinator, replace(SHORT, script="leaver.py"))
+    text = coordinator.spec.read_text()
+    coordinator.spec.write_text(text.replace("[cluster]", f'[cluster]\nscratch = "{NVME}"'))
+    run = coordinator.start("run", str(coordinator.spec), "--plain")
+    coordinator.until(lambda: len(coordinator.live()) == 1, "launched")
+    (instance,) = coordinator.live()
+    coordinator.rig.mount_disk(instance.id, NVME)
+    coordinator.ends(run, 0)
+    assert "is kept for" in coordinator.lines()
+    root = Path(f"/proc/{instance.pid}/root")
+    assert list((root / NVME.lstrip("/")).rglob("*")) == [root / f"{NVME}/seerd".lstrip("/")]
+    assert not search.on_disk(instance, [SECRET, WORDS])
 
 
 def bill(instance: RigInstance) -> float:

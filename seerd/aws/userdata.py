@@ -19,6 +19,8 @@ from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
 from pathlib import PurePosixPath
 
+from seerd.agent.letting_go import END_IN, ON_SCRATCH
+
 LIMIT = 16 * 1024
 """The most bytes of user data that EC2 takes
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html).
@@ -40,8 +42,6 @@ POWER = (
 """What the user may do as root."""
 TIMER, WATCH = "seerd-hard-end", "seerd-deserted"
 """The units that end the instance: at the hard end, and when it has no agent."""
-END_IN = "/run/seerd-end-in"
-"""The script by which root moves the hard end, where instances may wait for another run."""
 WORKED = "/var/lib/cloud/scripts/seerd-worked"
 """The file that exists once an agent has run: a reboot then ends the instance."""
 
@@ -91,6 +91,7 @@ def boothook(boot: Boot) -> str:
     alone_s = max(ORPHAN_TIMEOUT_S, math.ceil(boot.keep_s) + 2 * LOOK_S)
     # A run may be over before its agent was seen.
     moved = " || rm /run/seerd-moved 2> /dev/null" if boot.keep_s else ""
+    scratch = _SCRATCH.format(user=USER, at=boot.scratch, home=ON_SCRATCH)
     watch = _WATCH.format(first=first_s, alone=alone_s, look=LOOK_S, moved=moved)
     # A relative one is in a folder that is not there yet.
     reads = boot.python.startswith("/") and _is_plain(boot.python) and not boot.root
@@ -98,8 +99,10 @@ def boothook(boot: Boot) -> str:
         run=boot.run,
         hard_end=math.floor(boot.hard_end),
         watch="" if boot.root else watch,
-        scratch=_SCRATCH.format(user=USER, at=boot.scratch) if boot.scratch else "",
-        end_in=_END_IN if boot.keep_s else "",
+        scratch=_SCRATCH.format(user=USER, at=boot.scratch, home=ON_SCRATCH)
+        if boot.scratch
+        else "",
+        end_in=_END_IN.format(script=END_IN) if boot.keep_s else "",
         read=_READ.format(prefix=str(PurePosixPath(boot.python).parent.parent)) if reads else "",
     )
 
@@ -165,7 +168,7 @@ _END_IN = """\
 
 # An instance may wait for another run, and then work for that: its hard end is moved. The new timer
 # runs before the old ones are stopped.
-cat > /run/seerd-end-in << 'SEERD_END_IN'
+cat > {script} << 'SEERD_END_IN'
 #!/bin/sh
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 case "$1" in '' | *[!0-9]* | ????????*) exit 2 ;; esac
@@ -218,7 +221,7 @@ _SCRATCH = """\
 # root's alone.
 cat > /run/seerd-scratch << 'SEERD_SCRATCH'
 #!/bin/sh
-until mountpoint -q '{at}' && install -d -m 700 -o {user} '{at}/seerd'; do sleep 1; done
+until mountpoint -q '{at}' && install -d -m 700 -o {user} '{at}/{home}'; do sleep 1; done
 SEERD_SCRATCH
 begin --unit=seerd-scratch /bin/sh /run/seerd-scratch || {{
     setsid /bin/sh /run/seerd-scratch > /dev/null 2>&1 < /dev/null &

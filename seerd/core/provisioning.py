@@ -73,7 +73,7 @@ def launches(state: State) -> int:
     """Return how many more instances are wanted and allowed now, affordable or not."""
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
-    cluster, most_gpus = state.facts.cluster, _max_gpus(state)
+    cluster, most_gpus = state.facts.cluster, state.facts.problem.limits.max_gpus
     more = state.aims.needed
     if most_gpus is not None:  # so many may be present at once, and what wanted trials need
         most = max(more, most_gpus // cluster.gpus_per_instance)
@@ -85,10 +85,6 @@ def launches(state: State) -> int:
         # These are always the same machines: one that is being left must be free first.
         return min(more, cluster.max_instances - state.fleet.present)
     return more
-
-
-def _max_gpus(state: State) -> int | None:
-    return state.facts.problem.limits.max_gpus
 
 
 def scouts(state: State) -> bool:
@@ -122,7 +118,8 @@ def _next(state: State, most: int, asked: Sequence[int]) -> int | None:
     have fewer than the preferred ones where the limits allow no more.
     """
     fleet, cluster = state.fleet, state.facts.cluster
-    sizes, preferred, limit = cluster.sizes, cluster.gpus_per_instance, _max_gpus(state)
+    sizes, preferred = cluster.sizes, cluster.gpus_per_instance
+    limit = state.facts.problem.limits.max_gpus
     if len(sizes) > 1:
         if asked and scouts(state):
             return None
