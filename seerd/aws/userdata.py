@@ -99,9 +99,7 @@ def boothook(boot: Boot) -> str:
         run=boot.run,
         hard_end=math.floor(boot.hard_end),
         watch="" if boot.root else watch,
-        scratch=_SCRATCH.format(user=USER, at=boot.scratch, home=ON_SCRATCH)
-        if boot.scratch
-        else "",
+        scratch=scratch if boot.scratch else "",
         end_in=_END_IN.format(script=END_IN) if boot.keep_s else "",
         read=_READ.format(prefix=str(PurePosixPath(boot.python).parent.parent)) if reads else "",
     )
