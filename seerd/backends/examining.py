@@ -58,11 +58,14 @@ class Notes:
         self.lines.append(Finding(check, level, found, todo, cloud=self.cloud))
 
 
-def of_engines(works: Sequence[str]) -> tuple[Level, str]:
-    """Return what it means that these engines of containers work where trials need one."""
+def of_engines(works: Sequence[str]) -> tuple[Level, str, str]:
+    """Return what it means that these engines of containers work where trials need one, and what
+    the user can do.
+    """
     if works:
-        return "ok", f"{works[0]} runs trials in containers"
-    return "problem", "neither Podman, Docker nor Apptainer works, and train.container needs one"
+        return "ok", f"{works[0]} runs trials in containers", ""
+    found = "neither Podman, Docker nor Apptainer works, and train.container needs one"
+    return "problem", found, "install one; if one is there, `podman info` or `docker info` says why"
 
 
 @dataclass(frozen=True, slots=True)
